@@ -1,0 +1,414 @@
+/* idempotency--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION idempotency" to load this file. \quit
+
+-- ---------------------------------------------------------------------------
+-- The record.  The library reads and writes this table directly, so its shape
+-- is part of the code: see the checks in src/shape.c.
+--
+-- sweep_at is generated rather than computed by a query because an index over
+-- an expression of state would take every finish off the HOT path: this
+-- column keeps its value when a transactional claim finishes.
+-- ---------------------------------------------------------------------------
+CREATE TABLE idem_record (
+	scope text COLLATE "C" NOT NULL,
+	key text COLLATE "C" NOT NULL,
+	principal text COLLATE "C" NOT NULL,
+	state text COLLATE "C" NOT NULL,
+	attempt integer NOT NULL,
+	token uuid NOT NULL,
+	created_at timestamptz NOT NULL,
+	claimed_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
+	ttl interval NOT NULL,
+	on_abandon text COLLATE "C" NOT NULL,
+	recovered boolean NOT NULL,
+	progressed boolean NOT NULL,
+	lease interval,
+	lease_expires_at timestamptz,
+	finished_at timestamptz,
+	fingerprint bytea,
+	checkpoint text,
+	checkpoint_data jsonb,
+	response_code integer,
+	response_body text,
+	response_headers jsonb,
+	response_bytes bytea,
+	sweep_at timestamptz GENERATED ALWAYS AS (
+		CASE
+			WHEN state = 'unknown' THEN NULL
+			WHEN state <> 'processing' OR lease_expires_at IS NULL THEN expires_at
+			WHEN on_abandon = 'retry' THEN greatest(expires_at, lease_expires_at)
+		END) STORED,
+	CONSTRAINT idem_record_pkey PRIMARY KEY (scope, key, principal),
+	CONSTRAINT idem_record_identity_check CHECK (
+		octet_length(scope) BETWEEN 1 AND 255
+		AND octet_length(key) BETWEEN 1 AND 255
+		AND octet_length(principal) <= 255),
+	CONSTRAINT idem_record_state_check CHECK (
+		state IN ('processing', 'succeeded', 'failed', 'released', 'unknown')
+		AND on_abandon IN ('unknown', 'retry')
+		AND attempt >= 1
+		AND (state = 'processing') = (finished_at IS NULL)),
+	CONSTRAINT idem_record_lease_check CHECK (
+		CASE state
+			WHEN 'processing' THEN (lease IS NULL) = (lease_expires_at IS NULL)
+			WHEN 'unknown' THEN lease_expires_at IS NOT NULL
+			ELSE lease_expires_at IS NULL
+		END),
+	CONSTRAINT idem_record_response_check CHECK (
+		CASE
+			WHEN state IN ('succeeded', 'failed')
+			THEN response_body IS NULL OR response_bytes IS NULL
+			ELSE response_code IS NULL AND response_body IS NULL
+				AND response_headers IS NULL AND response_bytes IS NULL
+		END),
+	CONSTRAINT idem_record_fingerprint_check CHECK (octet_length(fingerprint) = 32)
+) WITH (
+	fillfactor = 85,
+	autovacuum_vacuum_scale_factor = 0.02,
+	autovacuum_vacuum_insert_scale_factor = 0.05,
+	autovacuum_analyze_scale_factor = 0.05
+);
+
+-- what the sweep may delete, and when: O(expired)
+CREATE INDEX idem_record_sweep_idx ON idem_record (sweep_at)
+	WHERE sweep_at IS NOT NULL;
+
+-- leased and unresolved records only: transactional claims never enter it
+CREATE INDEX idem_record_lease_idx ON idem_record (lease_expires_at)
+	WHERE lease_expires_at IS NOT NULL;
+
+-- user data: a lost key is a repeated payment
+SELECT pg_catalog.pg_extension_config_dump('idem_record', '');
+
+COMMENT ON TABLE idem_record IS 'one row per idempotency key: who may act, and the answer every retry gets';
+COMMENT ON COLUMN idem_record.scope IS 'the operation, 1 to 255 bytes';
+COMMENT ON COLUMN idem_record.key IS 'the idempotency key the client chose and repeats on every retry, 1 to 255 bytes';
+COMMENT ON COLUMN idem_record.principal IS 'who asks, 0 to 255 bytes';
+COMMENT ON COLUMN idem_record.state IS 'processing, succeeded, failed, released or unknown, as stored: a lapsed lease still reads processing';
+COMMENT ON COLUMN idem_record.attempt IS 'counts the claims and takeovers of this life of the record, from 1';
+COMMENT ON COLUMN idem_record.token IS 'fencing token of the latest attempt';
+COMMENT ON COLUMN idem_record.created_at IS 'when this life of the record began';
+COMMENT ON COLUMN idem_record.claimed_at IS 'when the latest attempt began';
+COMMENT ON COLUMN idem_record.expires_at IS 'from when on a settled record is absent';
+COMMENT ON COLUMN idem_record.ttl IS 'how long the record replays';
+COMMENT ON COLUMN idem_record.on_abandon IS 'what a lapsed lease means: unknown (reconcile) or retry (the next claim runs)';
+COMMENT ON COLUMN idem_record.recovered IS 'the latest attempt follows an abandoned one';
+COMMENT ON COLUMN idem_record.progressed IS 'extended or checkpointed under the latest claim, which its claim_token can no longer repeat';
+COMMENT ON COLUMN idem_record.lease IS 'length of the lease last given; null for a transactional claim';
+COMMENT ON COLUMN idem_record.lease_expires_at IS 'end of the lease; null for transactional, finished and released records, lapsed for unknown ones';
+COMMENT ON COLUMN idem_record.finished_at IS 'when the latest attempt was finished; null while processing';
+COMMENT ON COLUMN idem_record.fingerprint IS 'SHA-256 of the request, 32 bytes; null means no check';
+COMMENT ON COLUMN idem_record.checkpoint IS 'recovery point the owner recorded last';
+COMMENT ON COLUMN idem_record.checkpoint_data IS 'what goes with the recovery point, such as the provider''s reference';
+COMMENT ON COLUMN idem_record.response_code IS 'stored response: code';
+COMMENT ON COLUMN idem_record.response_body IS 'stored response: body as text';
+COMMENT ON COLUMN idem_record.response_headers IS 'stored response: headers';
+COMMENT ON COLUMN idem_record.response_bytes IS 'stored response: body as bytes';
+COMMENT ON COLUMN idem_record.sweep_at IS 'from when on the sweep may delete the record; null for unknown ones and for leases whose lapse is unknown';
+COMMENT ON CONSTRAINT idem_record_pkey ON idem_record IS 'the identity of a request';
+COMMENT ON CONSTRAINT idem_record_identity_check ON idem_record IS 'lengths of the identity, in bytes';
+COMMENT ON CONSTRAINT idem_record_state_check ON idem_record IS 'states, and a finish time exactly where something was finished';
+COMMENT ON CONSTRAINT idem_record_lease_check ON idem_record IS 'which states carry a lease';
+COMMENT ON CONSTRAINT idem_record_response_check ON idem_record IS 'only settled records carry a response, and one body at most';
+COMMENT ON CONSTRAINT idem_record_fingerprint_check ON idem_record IS 'length of a fingerprint';
+COMMENT ON INDEX idem_record_sweep_idx IS 'expired records, oldest first';
+COMMENT ON INDEX idem_record_lease_idx IS 'leased and unresolved records';
+
+-- ---------------------------------------------------------------------------
+-- The client's calls
+-- ---------------------------------------------------------------------------
+CREATE FUNCTION idem_claim(
+	scope text, key text, principal text DEFAULT '',
+	request jsonb DEFAULT NULL, fingerprint bytea DEFAULT NULL,
+	ttl interval DEFAULT NULL, lease interval DEFAULT NULL,
+	wait interval DEFAULT NULL, on_abandon text DEFAULT NULL,
+	claim_token uuid DEFAULT NULL,
+	OUT outcome text, OUT state text, OUT token uuid, OUT attempt integer,
+	OUT recovered boolean, OUT checkpoint text, OUT checkpoint_data jsonb,
+	OUT response_code integer, OUT response_body text,
+	OUT response_headers jsonb, OUT response_bytes bytea,
+	OUT lease_expires_at timestamptz, OUT expires_at timestamptz)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_claim(text, text, text, jsonb, bytea, interval, interval, interval, text, uuid)
+IS 'claim an idempotency key, or learn what became of it; call it in FROM';
+
+CREATE FUNCTION idem_finish(
+	scope text, key text, principal text DEFAULT '', token uuid DEFAULT NULL,
+	state text DEFAULT 'succeeded', response_code integer DEFAULT NULL,
+	response_body text DEFAULT NULL, response_headers jsonb DEFAULT NULL,
+	response_bytes bytea DEFAULT NULL, ttl interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_finish(text, text, text, uuid, text, integer, text, jsonb, bytea, interval)
+IS 'record how the claim ended: true now, false if this token already had';
+
+CREATE FUNCTION idem_lookup(
+	scope text, key text, principal text DEFAULT '',
+	OUT outcome text, OUT state text, OUT attempt integer,
+	OUT checkpoint text, OUT checkpoint_data jsonb,
+	OUT response_code integer, OUT response_body text,
+	OUT response_headers jsonb, OUT response_bytes bytea,
+	OUT lease_expires_at timestamptz, OUT expires_at timestamptz)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_lookup(text, text, text)
+IS 'what is known of a key; never writes';
+
+CREATE FUNCTION idem_extend(
+	scope text, key text, principal text DEFAULT '', token uuid DEFAULT NULL,
+	lease interval DEFAULT NULL)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_extend(text, text, text, uuid, interval)
+IS 'heartbeat: renew the lease of a claim the token owns';
+
+CREATE FUNCTION idem_checkpoint(
+	scope text, key text, principal text DEFAULT '', token uuid DEFAULT NULL,
+	checkpoint text DEFAULT NULL, checkpoint_data jsonb DEFAULT NULL,
+	on_abandon text DEFAULT NULL, lease interval DEFAULT NULL)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_checkpoint(text, text, text, uuid, text, jsonb, text, interval)
+IS 'record a recovery point and renew the lease';
+
+CREATE FUNCTION idem_assert(
+	scope text, key text, principal text DEFAULT '', token uuid DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_assert(text, text, text, uuid)
+IS 'fence: no takeover can commit before this transaction ends';
+
+CREATE FUNCTION idem_once(
+	scope text, key text, principal text DEFAULT '', ttl interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_once(text, text, text, interval)
+IS 'true the first time a key is seen, false after';
+
+CREATE FUNCTION idem_once_batch(
+	scope text, keys text[], principal text DEFAULT '', ttl interval DEFAULT NULL)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_once_batch(text, text[], text, interval)
+IS 'those of the keys that are seen for the first time, each once';
+
+CREATE FUNCTION idem_execute(
+	scope text, key text, principal text DEFAULT '',
+	request jsonb DEFAULT NULL, command text DEFAULT NULL,
+	ttl interval DEFAULT NULL, wait interval DEFAULT NULL,
+	OUT outcome text, OUT state text, OUT token uuid, OUT attempt integer,
+	OUT recovered boolean, OUT checkpoint text, OUT checkpoint_data jsonb,
+	OUT response_code integer, OUT response_body text,
+	OUT response_headers jsonb, OUT response_bytes bytea,
+	OUT lease_expires_at timestamptz, OUT expires_at timestamptz)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_execute(text, text, text, jsonb, text, interval, interval)
+IS 'claim, run the command as the caller, store its result: one round trip';
+
+CREATE FUNCTION idem_fingerprint(request jsonb)
+RETURNS bytea
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION idem_fingerprint(jsonb)
+IS 'SHA-256 over the canonical form of a request';
+
+-- ---------------------------------------------------------------------------
+-- The operator's calls
+-- ---------------------------------------------------------------------------
+CREATE FUNCTION idem_sweep(
+	max_rows integer DEFAULT 1000,
+	OUT deleted bigint, OUT unresolved bigint, OUT more boolean)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_sweep(integer)
+IS 'delete up to max_rows expired records, oldest first, skipping locked ones';
+
+CREATE PROCEDURE idem_sweep_all(
+	batch integer DEFAULT 1000, pause interval DEFAULT '0')
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+COMMENT ON PROCEDURE idem_sweep_all(integer, interval)
+IS 'delete all expired records, committing after every batch';
+
+CREATE FUNCTION idem_takeover(
+	scope text, key text, principal text DEFAULT '',
+	lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+	force boolean DEFAULT false,
+	OUT outcome text, OUT state text, OUT token uuid, OUT attempt integer,
+	OUT recovered boolean, OUT checkpoint text, OUT checkpoint_data jsonb,
+	OUT response_code integer, OUT response_body text,
+	OUT response_headers jsonb, OUT response_bytes bytea,
+	OUT lease_expires_at timestamptz, OUT expires_at timestamptz)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_takeover(text, text, text, interval, interval, boolean)
+IS 'become the owner of an unknown, released or abandoned record, fencing the old one';
+
+CREATE FUNCTION idem_resolve(
+	scope text, key text, principal text DEFAULT '', state text DEFAULT NULL,
+	response_code integer DEFAULT NULL, response_body text DEFAULT NULL,
+	response_headers jsonb DEFAULT NULL, response_bytes bytea DEFAULT NULL,
+	ttl interval DEFAULT NULL, force boolean DEFAULT false,
+	OUT outcome text, OUT state text, OUT attempt integer,
+	OUT checkpoint text, OUT checkpoint_data jsonb,
+	OUT response_code integer, OUT response_body text,
+	OUT response_headers jsonb, OUT response_bytes bytea,
+	OUT lease_expires_at timestamptz, OUT expires_at timestamptz)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_resolve(text, text, text, text, integer, text, jsonb, bytea, interval, boolean)
+IS 'takeover and finish in one statement';
+
+CREATE FUNCTION idem_forget(scope text, key text, principal text DEFAULT '')
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_forget(text, text, text)
+IS 'delete a record whatever its state';
+
+-- the scalar subquery makes the clock an index condition instead of a filter
+CREATE VIEW idem_unresolved AS
+	SELECT r.scope, r.key, r.principal, r.state, r.attempt, r.on_abandon,
+		r.claimed_at, r.lease_expires_at, r.checkpoint, r.checkpoint_data
+	FROM idem_record r
+	WHERE r.lease_expires_at <= (SELECT pg_catalog.clock_timestamp())
+		AND (r.state = 'unknown'
+			OR (r.state = 'processing' AND r.on_abandon = 'unknown'))
+	ORDER BY r.lease_expires_at;
+COMMENT ON VIEW idem_unresolved IS 'every record that needs reconciling, oldest first';
+COMMENT ON COLUMN idem_unresolved.scope IS 'the operation';
+COMMENT ON COLUMN idem_unresolved.key IS 'the idempotency key';
+COMMENT ON COLUMN idem_unresolved.principal IS 'who asked';
+COMMENT ON COLUMN idem_unresolved.state IS 'unknown, or processing under a lapsed lease';
+COMMENT ON COLUMN idem_unresolved.attempt IS 'the attempt whose outcome nobody knows';
+COMMENT ON COLUMN idem_unresolved.on_abandon IS 'what a lapsed lease means for this record';
+COMMENT ON COLUMN idem_unresolved.claimed_at IS 'when that attempt began';
+COMMENT ON COLUMN idem_unresolved.lease_expires_at IS 'since when the record is unresolved';
+COMMENT ON COLUMN idem_unresolved.checkpoint IS 'recovery point recorded last';
+COMMENT ON COLUMN idem_unresolved.checkpoint_data IS 'what goes with the recovery point';
+
+CREATE VIEW idem_health AS
+	SELECT (SELECT pg_catalog.count(*) FROM idem_unresolved) AS unresolved,
+		(SELECT pg_catalog.clock_timestamp() - u.lease_expires_at
+			FROM idem_unresolved u ORDER BY u.lease_expires_at LIMIT 1) AS oldest_unresolved,
+		(SELECT pg_catalog.count(*) FROM idem_record r
+			WHERE r.lease_expires_at > (SELECT pg_catalog.clock_timestamp())) AS leased,
+		(SELECT pg_catalog.clock_timestamp() - r.sweep_at FROM idem_record r
+			WHERE r.sweep_at <= (SELECT pg_catalog.clock_timestamp())
+			ORDER BY r.sweep_at LIMIT 1) AS oldest_expired;
+COMMENT ON VIEW idem_health IS 'one row of figures to watch; cheap at any size';
+COMMENT ON COLUMN idem_health.unresolved IS 'how many records need reconciling';
+COMMENT ON COLUMN idem_health.oldest_unresolved IS 'for how long the oldest of them has; null if none does';
+COMMENT ON COLUMN idem_health.leased IS 'live leases';
+COMMENT ON COLUMN idem_health.oldest_expired IS 'for how long the oldest deletable record has waited for the sweep; null if none does';
+
+-- ---------------------------------------------------------------------------
+-- Privileges.  The three sets are named in one place; granting and revoking
+-- run as plain statements with the caller's rights.  Objects are found through
+-- the extension's own membership, never by search_path.
+-- ---------------------------------------------------------------------------
+CREATE FUNCTION idem_privilege_set(privilege text)
+RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	client constant text[] := '{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint}';
+	monitor constant text[] := '{idem_unresolved,idem_health}';
+	operator constant text[] := '{idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget}';
+	members constant text[] := CASE privilege
+		WHEN 'client' THEN client
+		WHEN 'monitor' THEN monitor
+		WHEN 'operator' THEN client || monitor || operator
+	END;
+BEGIN
+	IF members IS NULL THEN
+		RAISE EXCEPTION 'privilege is not the name of a privilege set'
+			USING ERRCODE = '22023', COLUMN = 'privilege',
+				HINT = 'Use client, monitor or operator.';
+	END IF;
+	RETURN QUERY
+		SELECT CASE p.prokind WHEN 'p' THEN 'EXECUTE ON PROCEDURE ' ELSE 'EXECUTE ON FUNCTION ' END
+			|| p.oid::regprocedure::text
+		FROM pg_extension e
+			JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+				AND d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
+			JOIN pg_proc p ON p.oid = d.objid
+		WHERE e.extname = 'idempotency' AND p.proname = ANY (members)
+		UNION ALL
+		SELECT 'SELECT ON TABLE ' || c.oid::regclass::text
+		FROM pg_extension e
+			JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+				AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass
+			JOIN pg_class c ON c.oid = d.objid
+		WHERE e.extname = 'idempotency' AND c.relname = ANY (members);
+END
+$$;
+COMMENT ON FUNCTION idem_privilege_set(text)
+IS 'what the privilege set client, monitor or operator consists of, as the middle part of GRANT';
+
+CREATE FUNCTION idem_grant(grantee regrole, privilege text DEFAULT 'client')
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	nsp regnamespace;
+	member text;
+BEGIN
+	IF grantee IS NULL THEN
+		RAISE EXCEPTION 'grantee must not be null'
+			USING ERRCODE = '22023', COLUMN = 'grantee', HINT = 'Name an existing role.';
+	END IF;
+	SELECT extnamespace INTO nsp FROM pg_extension WHERE extname = 'idempotency';
+	FOR member IN EXECUTE format('SELECT * FROM %s.idem_privilege_set($1)', nsp) USING privilege LOOP
+		EXECUTE format('GRANT %s TO %s', member, grantee);
+	END LOOP;
+	IF NOT has_schema_privilege(grantee::oid, nsp::oid, 'USAGE') THEN
+		EXECUTE format('GRANT USAGE ON SCHEMA %s TO %s', nsp, grantee);
+	END IF;
+END
+$$;
+COMMENT ON FUNCTION idem_grant(regrole, text)
+IS 'grant the privilege set client, monitor or operator, and usage of the schema';
+
+CREATE FUNCTION idem_revoke(grantee regrole, privilege text DEFAULT 'client')
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	nsp regnamespace;
+	member text;
+BEGIN
+	IF grantee IS NULL THEN
+		RAISE EXCEPTION 'grantee must not be null'
+			USING ERRCODE = '22023', COLUMN = 'grantee', HINT = 'Name an existing role.';
+	END IF;
+	SELECT extnamespace INTO nsp FROM pg_extension WHERE extname = 'idempotency';
+	FOR member IN EXECUTE format('SELECT * FROM %s.idem_privilege_set($1)', nsp) USING privilege LOOP
+		EXECUTE format('REVOKE %s FROM %s', member, grantee);
+	END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idem_revoke(regrole, text)
+IS 'revoke the privilege set client, monitor or operator; usage of the schema stays';
+
+-- On a fresh install PUBLIC can compute fingerprints and nothing else.
+REVOKE ALL ON idem_record, idem_unresolved, idem_health FROM PUBLIC;
+REVOKE ALL ON FUNCTION idem_claim, idem_finish, idem_lookup, idem_extend,
+	idem_checkpoint, idem_assert, idem_once, idem_once_batch, idem_execute,
+	idem_sweep, idem_takeover, idem_resolve, idem_forget,
+	idem_privilege_set, idem_grant, idem_revoke FROM PUBLIC;
+REVOKE ALL ON PROCEDURE idem_sweep_all FROM PUBLIC;
