@@ -54,6 +54,7 @@
 #include "src/answer.h"
 #include "src/args.h"
 #include "src/execute.h"
+#include "src/fault.h"
 #include "src/fingerprint.h"
 #include "src/protocol.h"
 #include "src/sweep.h"
@@ -139,6 +140,7 @@ _PG_init(void)
 							NULL, &idem_setting_max_response,
 							64 * 1024 * 1024, 0, LARGEST_RESPONSE,
 							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	FAULT_INIT();
 #if PG_VERSION_NUM >= 150000
 	MarkGUCPrefixReserved("idempotency");
 #else

@@ -11,6 +11,10 @@
 
 #include "record.h"
 
+#ifndef pg_noreturn				/* before PostgreSQL 18 */
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* Settings, defined in idempotency.c. */
 extern int	idem_setting_ttl;		/* s */
 extern int	idem_setting_once_ttl;	/* s */
@@ -20,8 +24,8 @@ extern int	idem_setting_on_abandon;	/* IdemAbandon */
 extern bool idem_setting_durable_claims;
 extern int	idem_setting_max_response;	/* bytes */
 
-extern void idem_bad_argument(const char *name, const char *problem,
-							  const char *hint) pg_attribute_noreturn();
+pg_noreturn extern void idem_bad_argument(const char *name, const char *problem,
+										  const char *hint);
 
 extern void idem_arg_identity(FunctionCallInfo fcinfo, IdemKey *key);
 extern Datum idem_arg_text(FunctionCallInfo fcinfo, int n, const char *name, int min);

@@ -64,6 +64,8 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_collation.h"
+#include "common/int.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -73,8 +75,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
-#include "catalog/pg_collation.h"
 
+#include "fault.h"
 #include "record.h"
 
 #if PG_VERSION_NUM >= 180000
@@ -424,6 +426,8 @@ scan_identity(IdemStore *s, Snapshot snapshot, bool *recycled)
 		bool		dead = true;
 		ItemPointerData entry = *tid;
 
+		FAULT_POINT("between leaf and heap");
+
 		/* a dirty snapshot may show several versions of one HOT chain */
 		do
 		{
@@ -469,11 +473,13 @@ IdemProbe
 idem_store_probe(IdemStore *s)
 {
 	SnapshotData dirty;
+	IdemProbe	found;
 
 	if (RecoveryInProgress())
 	{
 		Snapshot	latest = RegisterSnapshot(GetLatestSnapshot());
-		IdemProbe	found = probe_with(s, latest);
+
+		found = probe_with(s, latest);
 
 		UnregisterSnapshot(latest);
 		if (found == PROBE_LIVE)
@@ -481,7 +487,9 @@ idem_store_probe(IdemStore *s)
 	}
 
 	InitDirtySnapshot(dirty);
-	return probe_with(s, &dirty);
+	found = probe_with(s, &dirty);
+	FAULT_POINT("after probe");
+	return found;
 }
 
 /* The same, but an absence is certain. */
@@ -656,9 +664,12 @@ idem_store_insert(IdemStore *s, const IdemRecord *next, const IdemPayload *paylo
 	token = SpeculativeInsertionLockAcquire(xid);
 	table_tuple_insert_speculative(s->rel, s->new_slot, GetCurrentCommandId(true),
 								   0, NULL, token);
+	FAULT_POINT("after heap insert");
 	(void) insert_entries(s, false, &conflict, false);
+	FAULT_POINT("before confirm");
 	table_tuple_complete_speculative(s->rel, s->new_slot, token, !conflict);
 	SpeculativeInsertionLockRelease(xid);
+	FAULT_POINT("after confirm");
 
 	after_write(s);
 	return !conflict;
@@ -710,6 +721,7 @@ idem_store_update(IdemStore *s, const IdemRecord *next, const IdemPayload *paylo
 											  &tmfd, &mode, &indexes));
 	if (change != CHANGE_DONE)
 		return change;
+	FAULT_POINT("after heap update");
 
 #if PG_VERSION_NUM >= 160000
 	if (indexes != TU_None)
@@ -759,13 +771,16 @@ IdemChange
 idem_store_lock(IdemStore *s, LockTupleMode mode, LockWaitPolicy policy)
 {
 	TM_FailureData tmfd;
+	IdemChange	change;
 
 	if (s->own)
 		return CHANGE_DONE;
 	if (s->lock_slot == NULL)
 		s->lock_slot = table_slot_create(s->rel, NULL);
-	return change_result(table_tuple_lock(s->rel, &s->tid, InvalidSnapshot, s->lock_slot,
-										  GetCurrentCommandId(true), mode, policy, 0, &tmfd));
+	change = change_result(table_tuple_lock(s->rel, &s->tid, InvalidSnapshot, s->lock_slot,
+											GetCurrentCommandId(true), mode, policy, 0, &tmfd));
+	FAULT_POINT("after lock");
+	return change;
 }
 
 /* Wait for the holder's transaction to end, as an UPDATE would. */

@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "fault.h"
 #include "sweep.h"
 
 /* Of the version at hand: is it ours to delete? */
@@ -61,6 +62,7 @@ idem_sweep_batch(IdemStore *s, int max_rows, IdemSweep *sweep)
 			continue;
 		if (sweep->deleted < max_rows)
 		{
+			FAULT_POINT("in sweep");
 			(void) idem_sweep_at(&s->rec, &sweep->from);
 			if (delete_expired(s))
 				sweep->deleted++;

@@ -36,6 +36,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
+#include "fault.h"
 #include "unfinished.h"
 
 typedef struct Note
@@ -279,6 +280,7 @@ at_transaction_end(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			FAULT_POINT("at commit");
 			refuse_unfinished("commit");
 			break;
 		case XACT_EVENT_PRE_PREPARE:

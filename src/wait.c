@@ -24,6 +24,7 @@
 #include "storage/procarray.h"
 #include "utils/wait_event.h"
 
+#include "fault.h"
 #include "wait.h"
 
 #define FIRST_NAP	INT64CONST(1000)
@@ -92,6 +93,7 @@ idem_wait_nap(IdemWait *w)
 		ResetLatch(MyLatch);
 	}
 	CHECK_FOR_INTERRUPTS();
+	FAULT_POINT("in wait");
 
 	w->nap = Min(w->nap * 2, LONGEST_NAP);
 	return true;
