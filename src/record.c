@@ -76,6 +76,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "check.h"
 #include "fault.h"
 #include "record.h"
 
@@ -530,12 +531,38 @@ prepare_writing(IdemStore *s)
 	s->new_slot = table_slot_create(s->rel, NULL);
 }
 
+/*
+ * Tell the index whether an update leaves its key as it is, which lets it
+ * clear old versions away before it splits a page.  The executor would find
+ * out by compiling the generated column's expression for each statement; the
+ * identity never changes, and the other keys mostly do.
+ */
+static void
+hint_unchanged_keys(IdemStore *s)
+{
+#if PG_VERSION_NUM >= 150000
+	for (int i = 0; i < s->result_rel->ri_NumIndices; i++)
+	{
+		IndexInfo  *info = s->result_rel->ri_IndexRelationInfo[i];
+
+		info->ii_CheckedUnchanged = true;
+		info->ii_IndexUnchanged = true;
+		for (int k = 0; k < info->ii_NumIndexKeyAttrs; k++)
+			if (info->ii_IndexAttrNumbers[k] < COL_SCOPE ||
+				info->ii_IndexAttrNumbers[k] > COL_PRINCIPAL)
+				info->ii_IndexUnchanged = false;
+	}
+#endif
+}
+
 /* A HOT update needs no index, so they are opened when the first entry is due. */
 static void
 open_indexes(IdemStore *s)
 {
-	if (s->result_rel->ri_IndexRelationDescs == NULL)
-		ExecOpenIndices(s->result_rel, false);
+	if (s->result_rel->ri_IndexRelationDescs != NULL)
+		return;
+	ExecOpenIndices(s->result_rel, false);
+	hint_unchanged_keys(s);
 }
 
 static void
@@ -622,7 +649,7 @@ static void
 store_new_slot(IdemStore *s)
 {
 	ExecStoreVirtualTuple(s->new_slot);
-	ExecConstraints(s->result_rel, s->new_slot, s->estate);
+	idem_check_row(s->rel, &s->shape, s->new_slot);
 }
 
 static void

@@ -284,6 +284,7 @@ const IdemShape *
 idem_table_shape(Relation rel)
 {
 	static bool registered = false;
+	static uint64 generation = 0;
 	IdemShape	found;
 	uint64		seen;
 
@@ -304,6 +305,7 @@ idem_table_shape(Relation rel)
 	check_constraints(rel);
 	check_indexes(rel, &found);
 
+	found.generation = ++generation;
 	shape = found;
 	shape_relid = seen == invalidations ? RelationGetRelid(rel) : InvalidOid;
 	return &shape;

@@ -43,6 +43,7 @@ typedef enum IdemColumn
 
 typedef struct IdemShape
 {
+	uint64		generation;		/* differs whenever the table may have changed */
 	Oid			identity_index;
 	Oid			sweep_index;
 	Oid			lease_index;
