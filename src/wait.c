@@ -4,7 +4,7 @@
  *
  * PostgreSQL's own lock waits have no bound that does not raise an error, and
  * an error would abort the caller's transaction.  So this polls: naps that
- * double from 1 ms to 12 ms, which keeps a waiter within a round trip's
+ * double from 1 ms to 8 ms, which keeps a waiter within a round trip's
  * distance of the holder's commit and costs a waiting backend next to no CPU.
  * While a transaction holds the row only the transaction's state is asked
  * for, not the index.
@@ -28,7 +28,7 @@
 #include "wait.h"
 
 #define FIRST_NAP	INT64CONST(1000)
-#define LONGEST_NAP	INT64CONST(12000)
+#define LONGEST_NAP	INT64CONST(8000)
 
 /* Extensions name their wait events from PostgreSQL 17 on. */
 static uint32
