@@ -466,7 +466,9 @@ idem_execute(PG_FUNCTION_ARGS)
 							 PG_ARGISNULL(3), &response);
 		idem_check_response_size(&response);
 		memcpy(finish.token, result.rec.token, IDEM_TOKEN_LEN);
-		(void) idem_run_finish(&s, &finish, &response, &result.rec);
+		/* a command that finished the claim itself has stored another answer */
+		if (!idem_run_finish(&s, &finish, &response, &result.rec))
+			idem_require_ownership(&s, IDEM_LOST_FINISHED);
 		result.outcome = OUTCOME_EXECUTED;
 		result.payload = response;
 	}
@@ -596,6 +598,7 @@ idem_resolve(PG_FUNCTION_ARGS)
 	req.finish.has_ttl = !PG_ARGISNULL(8);
 	req.finish.ttl = idem_arg_ttl(fcinfo, 8, 0);
 	req.claim.force = bool_arg(fcinfo, 9, "force");
+	req.in_target_list = fcinfo->resultinfo == NULL;
 
 	open_on_identity(fcinfo, &s, true);
 	idem_run_claim(&s, &req, &result);

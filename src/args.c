@@ -106,7 +106,7 @@ duration(FunctionCallInfo fcinfo, int n, const char *name, bool zero_allowed)
 
 	if (!idem_interval_usecs(interval, &usecs) ||
 		usecs > MAX_DURATION || usecs < -MAX_DURATION)
-		idem_bad_argument(name, "is out of range", "At most 1000 years are allowed.");
+		idem_bad_argument(name, "is out of range", "At most 365250 days are allowed.");
 	if (usecs < 0)
 		idem_bad_argument(name, "must not be negative", zero_allowed ?
 						  "Give an interval of 0 or more." : "Give a positive interval.");

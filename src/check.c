@@ -6,8 +6,8 @@
  * constraints are evaluated here.  The executor compiles them anew for every
  * statement, which costs several times what a claim costs otherwise; here the
  * compiled form is kept until the relation cache says that the table changed.
- * It refers to nothing but the row and built-in functions, so nothing else
- * can make it stale.
+ * An expression that refers to anything but the row and built-in functions,
+ * which might change without the table changing, is refused.
  *
  * A violation would be a fault of this library.  Its message names the
  * constraint and not the row, which holds a token and maybe a response.
@@ -16,7 +16,9 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/memutils.h"
 
@@ -28,6 +30,21 @@ static MemoryContext context = NULL;
 static int	n_checks;
 static ExprState **checks;
 static ExprContext *econtext;
+
+static bool
+is_user_function(Oid function, void *context_unused)
+{
+	return function >= FirstNormalObjectId;
+}
+
+static bool
+calls_user_function(Node *node, void *context_unused)
+{
+	if (node == NULL)
+		return false;
+	return check_functions_in_node(node, is_user_function, NULL) ||
+		expression_tree_walker(node, calls_user_function, NULL);
+}
 
 static void
 compile(Relation rel, const IdemShape *shape)
@@ -52,6 +69,12 @@ compile(Relation rel, const IdemShape *shape)
 	{
 		Expr	   *expr = stringToNode(constr->check[i].ccbin);
 
+		if (calls_user_function((Node *) expr, NULL))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("check constraint \"%s\" of table \"%s\" calls a user-defined function",
+							constr->check[i].ccname, RelationGetRelationName(rel)),
+					 errhint("Restore the constraint that the extension made.")));
 		checks[i] = ExecInitExpr(expression_planner(expr), NULL);
 	}
 	MemoryContextSwitchTo(old);

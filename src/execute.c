@@ -122,7 +122,7 @@ store_code(HeapTuple tuple, TupleDesc desc, IdemPayload *response)
 	Datum		value = SPI_getbinval(tuple, desc, 2, &isnull);
 	int64		code = 0;
 
-	switch (SPI_gettypeid(desc, 2))
+	switch (getBaseType(SPI_gettypeid(desc, 2)))
 	{
 		case INT2OID:
 			code = isnull ? 0 : DatumGetInt16(value);

@@ -250,6 +250,11 @@ run_on_live(IdemStore *s, const IdemRequest *req, IdemResult *result)
 	if (!IDEM_IS_GRANT(verdict))
 		return answer_verdict(s, req, verdict, result) ? CHANGE_DONE : CHANGE_BUSY;
 
+	/* a resolve leaves nothing in hand to meet, so it would write again */
+	if (req->kind == REQUEST_RESOLVE && req->in_target_list && s->own &&
+		idem_store_made_by_statement(s))
+		refuse_expanded_call(s);
+
 	change = idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitSkip);
 	if (change == CHANGE_BUSY)
 		answer(s, OUTCOME_IN_PROGRESS, result);
@@ -344,7 +349,8 @@ idem_run_lookup(IdemStore *s, IdemResult *result)
 	{
 		case PROBE_LIVE:
 			(void) answer_verdict(s, &nothing,
-								  idem_decide_lookup(&s->rec, GetCurrentTimestamp()), result);
+								  idem_decide_lookup(&s->rec, s->own, GetCurrentTimestamp()),
+								  result);
 			break;
 		case PROBE_HELD:
 			answer_unknown_holder(OUTCOME_IN_PROGRESS, result);
@@ -403,7 +409,10 @@ lost_detail(const IdemStore *s, IdemOwnership ownership)
 	switch (ownership)
 	{
 		case IDEM_LOST_TAKEN:
-			return errdetail("It was taken over by attempt %d.", s->rec.attempt);
+			/* nobody takes over into attempt 1: that is another life */
+			if (s->rec.attempt > 1)
+				return errdetail("It was taken over by attempt %d.", s->rec.attempt);
+			return errdetail("It is gone: the key was claimed anew, or the token was never one of its.");
 		case IDEM_LOST_FINISHED:
 			return errdetail("It is already finished as %s.", idem_state_name(s->rec.state));
 		default:
@@ -412,8 +421,8 @@ lost_detail(const IdemStore *s, IdemOwnership ownership)
 }
 
 /* Errors of a call that the caller has no right to make. */
-static void
-require_ownership(const IdemStore *s, IdemOwnership ownership)
+void
+idem_require_ownership(const IdemStore *s, IdemOwnership ownership)
 {
 	switch (ownership)
 	{
@@ -462,7 +471,7 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 
 		ownership = idem_decide_finish(found ? &s->rec : NULL, req, s->own,
 									   GetCurrentTimestamp(), &next);
-		require_ownership(s, ownership);
+		idem_require_ownership(s, ownership);
 		if (ownership == IDEM_ALREADY)
 			return false;
 
@@ -485,7 +494,7 @@ renew(IdemStore *s, const IdemRenewal *req, bool found, const IdemPayload *check
 {
 	IdemPayload payload;
 
-	require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
+	idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
 											 GetCurrentTimestamp(), next));
 	idem_store_payload(s, &payload);
 	if (checkpoint)
@@ -522,7 +531,7 @@ idem_run_extend(IdemStore *s, const IdemRenewal *req)
 		IdemChange	change;
 
 		found = find_settled(s);
-		require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
+		idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
 												 GetCurrentTimestamp(), &next));
 		change = idem_store_looks_unlocked(s) ? CHANGE_DONE :
 			idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitSkip);
@@ -548,7 +557,7 @@ idem_run_assert(IdemStore *s, const IdemRenewal *req)
 	do
 	{
 		found = find_settled(s);
-		require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
+		idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
 												 GetCurrentTimestamp(), &next));
 	} while (idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitBlock) != CHANGE_DONE);
 }
@@ -579,7 +588,7 @@ once_on(IdemStore *s, bool live, int64 ttl, bool *first)
 		return CHANGE_MOVED;
 
 	*first = false;
-	switch (idem_decide_once(live ? &s->rec : NULL, ttl, GetCurrentTimestamp(), &next))
+	switch (idem_decide_once(live ? &s->rec : NULL, ttl, s->own, GetCurrentTimestamp(), &next))
 	{
 		case IDEM_ONCE_SEEN:
 			return CHANGE_DONE;

@@ -39,6 +39,7 @@ extern void idem_run_claim(IdemStore *s, const IdemRequest *req, IdemResult *res
 extern void idem_run_lookup(IdemStore *s, IdemResult *result);
 extern bool idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response,
 							IdemRecord *finished);
+extern void idem_require_ownership(const IdemStore *s, IdemOwnership ownership);
 extern TimestampTz idem_run_extend(IdemStore *s, const IdemRenewal *req);
 extern TimestampTz idem_run_checkpoint(IdemStore *s, const IdemRenewal *req,
 									   const IdemPayload *checkpoint);

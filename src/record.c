@@ -59,6 +59,7 @@
 
 #include "access/genam.h"
 #include "access/heapam.h"
+#include "access/multixact.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
@@ -69,6 +70,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -632,11 +634,17 @@ form_record(IdemStore *s, const IdemRecord *rec, const IdemPayload *payload)
 	}
 }
 
-/* Columns that users added keep what the old version has. */
+/*
+ * Columns that users added keep what the old version has, but not into
+ * another life: swept first, they would start out null.
+ */
 static void
-keep_added_columns(IdemStore *s)
+keep_added_columns(IdemStore *s, const IdemRecord *next)
 {
 	int			natts = s->new_slot->tts_tupleDescriptor->natts;
+
+	if (next->created_at != s->rec.created_at)
+		return;
 
 	for (int i = IDEM_NATTS; i < natts; i++)
 	{
@@ -737,9 +745,10 @@ idem_store_update(IdemStore *s, const IdemRecord *next, const IdemPayload *paylo
 	LockTupleMode mode;
 	IdemChange	change;
 
+	CheckCmdReplicaIdentity(s->rel, CMD_UPDATE);
 	prepare_writing(s);
 	form_record(s, next, payload);
-	keep_added_columns(s);
+	keep_added_columns(s, next);
 	store_new_slot(s);
 
 	change = change_result(table_tuple_update(s->rel, &s->tid, s->new_slot,
@@ -768,6 +777,7 @@ idem_store_delete(IdemStore *s)
 	TM_FailureData tmfd;
 	IdemChange	change;
 
+	CheckCmdReplicaIdentity(s->rel, CMD_DELETE);
 	change = change_result(table_tuple_delete(s->rel, &s->tid, GetCurrentCommandId(true),
 											  InvalidSnapshot, InvalidSnapshot, true,
 											  &tmfd, false));
@@ -785,8 +795,14 @@ bool
 idem_store_looks_unlocked(IdemStore *s)
 {
 	HeapTuple	tuple = ExecFetchSlotHeapTuple(s->slot, false, NULL);
+	uint16		infomask = tuple->t_data->t_infomask;
+	TransactionId locker = HeapTupleHeaderGetRawXmax(tuple->t_data);
 
-	return s->own || (tuple->t_data->t_infomask & HEAP_XMAX_INVALID) != 0;
+	if (s->own || (infomask & HEAP_XMAX_INVALID) != 0)
+		return true;
+	if ((infomask & HEAP_XMAX_IS_MULTI) != 0)
+		return !MultiXactIdIsRunning(locker, HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	return TransactionIdIsCurrentTransactionId(locker) || !TransactionIdIsInProgress(locker);
 }
 
 /*

@@ -22,6 +22,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
 #include "nodes/primnodes.h"
@@ -103,7 +104,10 @@ check_storage(Relation rel)
 {
 	Form_pg_class form = rel->rd_rel;
 
-	if (form->relkind != RELKIND_RELATION || form->relispartition || form->relhassubclass)
+	/* relhassubclass stays set when the last child is gone */
+	if (form->relkind != RELKIND_RELATION || form->relispartition ||
+		(form->relhassubclass &&
+		 find_inheritance_children(RelationGetRelid(rel), NoLock) != NIL))
 		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED,
 			   "It is not a plain table: partitioned, inherited and foreign tables are not supported.");
 	if (form->relpersistence != RELPERSISTENCE_PERMANENT)
@@ -145,9 +149,10 @@ check_columns(Relation rel)
 		{
 			/* an added column stays null; anything else would be skipped */
 			if (!att->attisdropped &&
-				(att->attnotnull || att->atthasdef || att->attidentity || att->attgenerated))
+				(att->attnotnull || att->atthasdef || att->attidentity || att->attgenerated ||
+				 get_typtype(att->atttypid) == TYPTYPE_DOMAIN))
 				refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED,
-					   "A column was added that is not null, generated or has a default.");
+					   "A column was added that is not null, generated, of a domain, or has a default.");
 			continue;
 		}
 		if (att->attisdropped ||

@@ -68,7 +68,7 @@ idem_sweep_batch(IdemStore *s, int max_rows, IdemSweep *sweep)
 				sweep->deleted++;
 		}
 		else
-			sweep->more = idem_store_lock(s, LockTupleExclusive, LockWaitSkip) == CHANGE_DONE;
+			sweep->more = idem_store_looks_unlocked(s);
 	}
 	idem_store_scan_end(s);
 }

@@ -62,6 +62,18 @@ idem_is_expired(const IdemRecord *rec, int64_t now)
 		(is_abandoned(rec, now) && rec->on_abandon == IDEM_ABANDON_RETRY);
 }
 
+/*
+ * Is there no record as far as callers are concerned?  The claim that this
+ * very transaction has in hand is there, however long it took.
+ */
+static bool
+is_absent(const IdemRecord *rec, bool own, int64_t now)
+{
+	if (rec == NULL)
+		return true;
+	return !(own && rec->state == IDEM_PROCESSING) && idem_is_expired(rec, now);
+}
+
 bool
 idem_needs_reconciling(const IdemRecord *rec, int64_t now)
 {
@@ -130,7 +142,7 @@ grant_first(const IdemClaim *req, int64_t now, IdemRecord *next)
 static IdemVerdict
 grant_next(const IdemRecord *rec, const IdemClaim *req, int64_t now, IdemRecord *next)
 {
-	next->attempt = rec->attempt + 1;
+	next->attempt = rec->attempt < INT32_MAX ? rec->attempt + 1 : INT32_MAX;
 	next->recovered = rec->state != IDEM_RELEASED;
 	start_attempt(next, req, now);
 	return IDEM_GRANT_NEXT;
@@ -140,13 +152,9 @@ IdemVerdict
 idem_decide_claim(const IdemRecord *rec, const IdemClaim *req,
 				  bool own, int64_t now, IdemRecord *next)
 {
-	bool		absent = rec == NULL || idem_is_expired(rec, now);
+	bool		absent = is_absent(rec, own, now);
 	bool		holds_token = rec != NULL && req->has_token &&
 		same_token(rec->token, req->token);
-
-	/* an own claim is in hand, never abandoned, however long it took */
-	if (absent && rec != NULL && own && rec->state == IDEM_PROCESSING)
-		absent = false;
 
 	if (absent && holds_token)
 		return IDEM_TOKEN_REUSED;
@@ -187,10 +195,10 @@ IdemVerdict
 idem_decide_takeover(const IdemRecord *rec, const IdemClaim *req,
 					 bool own, int64_t now, IdemRecord *next)
 {
-	if (rec != NULL && own && rec->state == IDEM_PROCESSING)
-		return IDEM_BUSY_SELF;
-	if (rec == NULL || idem_is_expired(rec, now))
+	if (is_absent(rec, own, now))
 		return IDEM_ABSENT;
+	if (rec->state == IDEM_PROCESSING && own)
+		return IDEM_BUSY_SELF;
 	if (is_settled(rec))
 		return IDEM_REPLAY;
 	if (rec->state == IDEM_PROCESSING && !is_abandoned(rec, now) && !req->force)
@@ -201,10 +209,12 @@ idem_decide_takeover(const IdemRecord *rec, const IdemClaim *req,
 }
 
 IdemVerdict
-idem_decide_lookup(const IdemRecord *rec, int64_t now)
+idem_decide_lookup(const IdemRecord *rec, bool own, int64_t now)
 {
-	if (rec == NULL || idem_is_expired(rec, now))
+	if (is_absent(rec, own, now))
 		return IDEM_ABSENT;
+	if (rec->state == IDEM_PROCESSING && own)
+		return IDEM_BUSY_SELF;
 	if (is_settled(rec))
 		return IDEM_REPLAY;
 	if (idem_needs_reconciling(rec, now))
@@ -284,9 +294,10 @@ idem_decide_renewal(const IdemRecord *rec, const IdemRenewal *req,
 }
 
 IdemOnce
-idem_decide_once(const IdemRecord *rec, int64_t ttl, int64_t now, IdemRecord *next)
+idem_decide_once(const IdemRecord *rec, int64_t ttl, bool own, int64_t now,
+				 IdemRecord *next)
 {
-	if (rec != NULL && !idem_is_expired(rec, now))
+	if (!is_absent(rec, own, now))
 		return is_settled(rec) ? IDEM_ONCE_SEEN : IDEM_ONCE_CLAIMED;
 
 	memset(next, 0, sizeof(*next));

@@ -142,13 +142,13 @@ extern IdemVerdict idem_decide_claim(const IdemRecord *rec, const IdemClaim *req
 									 bool own, int64_t now, IdemRecord *next);
 extern IdemVerdict idem_decide_takeover(const IdemRecord *rec, const IdemClaim *req,
 										bool own, int64_t now, IdemRecord *next);
-extern IdemVerdict idem_decide_lookup(const IdemRecord *rec, int64_t now);
+extern IdemVerdict idem_decide_lookup(const IdemRecord *rec, bool own, int64_t now);
 extern IdemOwnership idem_decide_finish(const IdemRecord *rec, const IdemFinish *req,
 										bool own, int64_t now, IdemRecord *next);
 extern IdemOwnership idem_decide_renewal(const IdemRecord *rec, const IdemRenewal *req,
 										 bool own, int64_t now, IdemRecord *next);
 extern IdemOnce idem_decide_once(const IdemRecord *rec, int64_t ttl,
-								 int64_t now, IdemRecord *next);
+								 bool own, int64_t now, IdemRecord *next);
 extern bool idem_needs_token(IdemVerdict verdict, const IdemClaim *req);
 
 extern bool idem_is_expired(const IdemRecord *rec, int64_t now);

@@ -1,0 +1,125 @@
+--
+-- The catalog contract of the table and its views.
+--
+\set ON_ERROR_STOP on
+SET client_min_messages = warning;
+BEGIN;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+
+SELECT plan(28);
+
+SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull,
+			CASE WHEN attcollation = 0 THEN NULL ELSE (SELECT collname::text COLLATE "default" FROM pg_collation WHERE oid = attcollation) END
+		FROM pg_attribute WHERE attrelid = 'idem_record'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum$$,
+	$$VALUES ('scope', 'text', true, 'C'), ('key', 'text', true, 'C'), ('principal', 'text', true, 'C'),
+		('state', 'text', true, 'C'), ('attempt', 'integer', true, NULL), ('token', 'uuid', true, NULL),
+		('created_at', 'timestamp with time zone', true, NULL), ('claimed_at', 'timestamp with time zone', true, NULL),
+		('expires_at', 'timestamp with time zone', true, NULL), ('ttl', 'interval', true, NULL),
+		('on_abandon', 'text', true, 'C'), ('recovered', 'boolean', true, NULL), ('progressed', 'boolean', true, NULL),
+		('lease', 'interval', false, NULL), ('lease_expires_at', 'timestamp with time zone', false, NULL),
+		('finished_at', 'timestamp with time zone', false, NULL), ('fingerprint', 'bytea', false, NULL),
+		('checkpoint', 'text', false, 'default'), ('checkpoint_data', 'jsonb', false, NULL),
+		('response_code', 'integer', false, NULL), ('response_body', 'text', false, 'default'),
+		('response_headers', 'jsonb', false, NULL), ('response_bytes', 'bytea', false, NULL),
+		('sweep_at', 'timestamp with time zone', false, NULL)$$,
+	'the columns of idem_record');
+SELECT is(array_agg(attname::text), '{sweep_at}', 'only sweep_at is generated, and nothing else has a default')
+FROM pg_attribute WHERE attrelid = 'idem_record'::regclass AND atthasdef;
+SELECT is(attgenerated, 's'::"char", 'it is stored')
+FROM pg_attribute WHERE attrelid = 'idem_record'::regclass AND attname = 'sweep_at';
+
+-- constraints
+SELECT set_eq(
+	$$SELECT conname::text COLLATE "default", contype::text FROM pg_constraint WHERE conrelid = 'idem_record'::regclass AND contype <> 'n'$$,
+	$$VALUES ('idem_record_pkey', 'p'), ('idem_record_identity_check', 'c'), ('idem_record_state_check', 'c'),
+		('idem_record_lease_check', 'c'), ('idem_record_response_check', 'c'), ('idem_record_fingerprint_check', 'c')$$,
+	'the constraints, by name');
+SELECT ok(bool_and(convalidated AND NOT condeferrable), 'all are valid, none is deferrable')
+FROM pg_constraint WHERE conrelid = 'idem_record'::regclass;
+
+-- Impossible rows are impossible: one of each kind, each by its constraint.
+CREATE FUNCTION pg_temp.refused_by(_values text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	_columns text := (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = 'idem_record'::regclass AND attnum > 0 AND attgenerated = '');
+	_name text;
+BEGIN
+	EXECUTE format('INSERT INTO idem_record (%s) SELECT %s FROM jsonb_populate_record(NULL::idem_record, $1)', _columns, _columns)
+	USING '{"scope": "pgtap", "key": "k", "principal": "", "state": "processing", "attempt": 1, "token": "00000000-0000-4000-8000-000000000001",
+		"created_at": "now", "claimed_at": "now", "expires_at": "tomorrow", "ttl": "1 day", "on_abandon": "unknown", "recovered": false, "progressed": false}'::jsonb || _values::jsonb;
+	DELETE FROM idem_record WHERE scope = 'pgtap';
+	RETURN 'accepted';
+EXCEPTION WHEN check_violation THEN
+	GET STACKED DIAGNOSTICS _name = CONSTRAINT_NAME;
+	RETURN _name;
+END $$;
+SELECT is(pg_temp.refused_by('{}'), 'accepted', 'a transactional claim');
+SELECT is(pg_temp.refused_by('{"lease": "1 h", "lease_expires_at": "tomorrow"}'), 'accepted', 'a leased claim');
+SELECT is(array_agg(DISTINCT pg_temp.refused_by(v)), '{idem_record_identity_check}', 'identities of other lengths')
+FROM (VALUES ('{"scope": ""}'), ('{"key": ""}'), ('{"key": "' || repeat('x', 256) || '"}'), ('{"principal": "' || repeat('x', 256) || '"}'), ('{"scope": "' || repeat('x', 256) || '"}')) v(v);
+SELECT is(array_agg(DISTINCT pg_temp.refused_by(v)), '{idem_record_state_check}', 'other states, policies and attempts; a finish time without a finish')
+FROM (VALUES ('{"state": "done", "finished_at": "now"}'), ('{"on_abandon": "never"}'), ('{"attempt": 0}'), ('{"finished_at": "now"}'), ('{"state": "succeeded"}'), ('{"state": "released"}')) v(v);
+SELECT is(array_agg(DISTINCT pg_temp.refused_by(v)), '{idem_record_lease_check}', 'a lease where there is none, and none where there is one')
+FROM (VALUES ('{"lease": "1 h"}'), ('{"lease_expires_at": "now"}'), ('{"state": "unknown", "finished_at": "now"}'),
+	('{"state": "succeeded", "finished_at": "now", "lease_expires_at": "now"}'), ('{"state": "released", "finished_at": "now", "lease_expires_at": "now", "lease": "1 h"}')) v(v);
+SELECT is(array_agg(DISTINCT pg_temp.refused_by(v)), '{idem_record_response_check}', 'a response of what is not settled, and two bodies')
+FROM (VALUES ('{"response_code": 1}'), ('{"response_body": ""}'), ('{"response_headers": {}}'), ('{"response_bytes": "\\x"}'),
+	('{"state": "released", "finished_at": "now", "response_code": 1}'), ('{"state": "unknown", "finished_at": "now", "lease_expires_at": "now", "response_body": "x"}'),
+	('{"state": "failed", "finished_at": "now", "response_body": "x", "response_bytes": "\\x"}')) v(v);
+SELECT is(array_agg(DISTINCT pg_temp.refused_by(v)), '{idem_record_fingerprint_check}', 'fingerprints of another length')
+FROM (VALUES ('{"fingerprint": "\\x"}'), ('{"fingerprint": "\\x00"}'), ('{"fingerprint": "\\x' || repeat('00', 33) || '"}')) v(v);
+
+-- indexes
+SELECT is(array_agg(indexrelid::regclass::text), '{idem_record_pkey}', 'exactly one unique index')
+FROM pg_index WHERE indrelid = 'idem_record'::regclass AND indisunique;
+SELECT is(array_agg(pg_get_indexdef(indexrelid, n, false) ORDER BY n), '{scope,key,principal}', 'exactly the identity, in this order')
+FROM pg_index, generate_series(1, indnatts) n WHERE indexrelid = 'idem_record_pkey'::regclass;
+SELECT ok(indimmediate AND indpred IS NULL AND indexprs IS NULL AND indnatts = indnkeyatts
+		AND (SELECT bool_and(c = '"C"'::regcollation) FROM unnest(indcollation) c), 'of whole rows, at once, byte by byte')
+FROM pg_index WHERE indexrelid = 'idem_record_pkey'::regclass;
+SELECT set_eq(
+	$$SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid, 1, false), indnatts::int, pg_get_expr(indpred, indrelid) FROM pg_index
+		WHERE indrelid = 'idem_record'::regclass AND NOT indisunique$$,
+	$$VALUES ('idem_record_sweep_idx', 'sweep_at', 1, '(sweep_at IS NOT NULL)'),
+		('idem_record_lease_idx', 'lease_expires_at', 1, '(lease_expires_at IS NOT NULL)')$$,
+	'two partial indexes besides, for the sweep and for leased and unresolved records');
+-- A finish changes state, finished_at and the response; for it to stay HOT no
+-- index may be on these, nor its predicate.
+SELECT is_empty(
+	$$SELECT DISTINCT a.attname FROM pg_index i JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+			AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = d.refobjsubid
+		WHERE i.indrelid = 'idem_record'::regclass
+			AND a.attname NOT IN ('scope', 'key', 'principal', 'sweep_at', 'lease_expires_at')$$,
+	'no index is on a column that a finish changes');
+
+SELECT is(relpersistence::text || ' ' || relkind::text || ' ' || relrowsecurity::text || ' ' || relhastriggers::text || ' ' || relhasrules::text,
+	'p r false false false', 'a plain, logged table without row security, triggers or rules')
+FROM pg_class WHERE oid = 'idem_record'::regclass;
+SELECT ok('fillfactor=85' = ANY (reloptions), 'room for the finish on the page of its claim')
+FROM pg_class WHERE oid = 'idem_record'::regclass;
+
+-- views
+SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_unresolved'::regclass AND attnum > 0 ORDER BY attnum$$,
+	$$VALUES ('scope', 'text'), ('key', 'text'), ('principal', 'text'), ('state', 'text'), ('attempt', 'integer'), ('on_abandon', 'text'),
+		('claimed_at', 'timestamp with time zone'), ('lease_expires_at', 'timestamp with time zone'), ('checkpoint', 'text'), ('checkpoint_data', 'jsonb')$$,
+	'the columns of idem_unresolved: no token, no response');
+SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_health'::regclass AND attnum > 0 ORDER BY attnum$$,
+	$$VALUES ('unresolved', 'bigint'), ('oldest_unresolved', 'interval'), ('leased', 'bigint'), ('oldest_expired', 'interval')$$,
+	'the columns of idem_health');
+SELECT is(count(*), 1::bigint, 'idem_health is one row') FROM idem_health;
+SELECT is(relkind, 'v'::"char", oid::regclass || ' is a view') FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass) ORDER BY oid::regclass::text;
+SELECT ok(NOT coalesce('security_invoker=true' = ANY (reloptions), false), oid::regclass || ' can be read without a right on the table')
+FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass) ORDER BY oid::regclass::text;
+
+-- a fresh install has no rows of its own: a restore would meet them twice
+SELECT is(extcondition, ARRAY[''], 'all rows are dumped, and none belongs to the install script')
+FROM pg_extension WHERE extname = 'idempotency';
+SELECT is(extconfig, ARRAY['idem_record'::regclass::oid], 'the rows of idem_record are user data, which pg_dump keeps')
+FROM pg_extension WHERE extname = 'idempotency';
+
+SELECT * FROM finish();
+ROLLBACK;
