@@ -54,10 +54,10 @@ include $(PGXS)
 # A header changes what every object means; there are few of them.
 $(OBJS) $(OBJS:.o=.bc): $(HEADER_FILES)
 
-# For a VPATH build.
-$(filter src/%,$(OBJS) $(OBJS:.o=.bc)): | src
-src:
-	$(MKDIR_P) $@
+# A VPATH build starts in an empty directory.
+ifeq ($(wildcard src/.),)
+$(shell mkdir src)
+endif
 
 ifeq ($(origin TAP_TESTS)$(TAP_TESTS),file)
 installcheck: without-tap-tests
