@@ -367,8 +367,8 @@ DECLARE
 	nsp regnamespace;
 	member text;
 BEGIN
-	IF grantee IS NULL THEN
-		RAISE EXCEPTION 'grantee must not be null'
+	IF grantee IS NULL OR grantee::oid = 0 THEN
+		RAISE EXCEPTION 'grantee must be a role'
 			USING ERRCODE = '22023', COLUMN = 'grantee', HINT = 'Name an existing role.';
 	END IF;
 	SELECT extnamespace INTO nsp FROM pg_extension WHERE extname = 'idempotency';
@@ -392,8 +392,8 @@ DECLARE
 	nsp regnamespace;
 	member text;
 BEGIN
-	IF grantee IS NULL THEN
-		RAISE EXCEPTION 'grantee must not be null'
+	IF grantee IS NULL OR grantee::oid = 0 THEN
+		RAISE EXCEPTION 'grantee must be a role'
 			USING ERRCODE = '22023', COLUMN = 'grantee', HINT = 'Name an existing role.';
 	END IF;
 	SELECT extnamespace INTO nsp FROM pg_extension WHERE extname = 'idempotency';

@@ -230,6 +230,7 @@ INSERT INTO bad (statement) VALUES
 	($$SELECT * FROM idem_execute('arguments', 'k', command => '-- nothing')$$),
 	($$SELECT * FROM idem_execute('arguments', 'k', command => 'SELECT 1; SELECT 2')$$),
 	($$SELECT idem_grant(NULL)$$),
+	($$SELECT idem_grant('-')$$),
 	($$SELECT idem_revoke(NULL)$$),
 	($$SELECT idem_grant(current_user::regrole, NULL)$$),
 	($$SELECT idem_grant(current_user::regrole, 'everything')$$),

@@ -1,0 +1,278 @@
+# The life of the extension in a database: dumps and pg_upgrade carry records,
+# tokens and grants; the schema can be moved and have any name; sessions live
+# on through all of it; and what depends on the extension protects it.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use Idempotency;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_node('dump', conf => "max_prepared_transactions = 2\n");
+my $odd = '"we ird; schema"';
+my $dir = PostgreSQL::Test::Utils::tempdir();
+
+sub sql { my ($sql, $db) = @_; return $node->safe_psql($db // 'postgres', $sql) }
+
+sql(q{
+	CREATE ROLE app LOGIN; CREATE ROLE watch LOGIN; CREATE ROLE ops LOGIN; CREATE ROLE bare LOGIN;
+	CREATE ROLE "o""dd; role" LOGIN;
+	CREATE ROLE dumper LOGIN; GRANT pg_read_all_data TO dumper});
+
+# --- Dump and restore -------------------------------------------------------------
+
+my $tokens = q{SELECT string_agg(key || ' ' || token, E'\n' ORDER BY scope, key) FROM idem_record};
+my $records = q{SELECT string_agg(r::text, E'\n' ORDER BY r::text COLLATE "C") FROM idem_record r};
+my $grants = q{
+	SELECT string_agg(concat_ws(' ', m, acl), E'\n' ORDER BY m) FROM (
+		SELECT p.oid::regprocedure::text AS m,
+			(SELECT array_agg(a::text ORDER BY a::text) FROM unnest(coalesce(proacl, acldefault('f', proowner))) a) AS acl
+		FROM pg_proc p WHERE p.proname LIKE 'idem%'
+		UNION ALL
+		SELECT c.oid::regclass::text,
+			(SELECT array_agg(a::text ORDER BY a::text) FROM unnest(coalesce(relacl, acldefault('r', relowner))) a)
+		FROM pg_class c WHERE c.relname LIKE 'idem%' AND relkind IN ('r', 'v')
+		UNION ALL
+		SELECT nspname,
+			(SELECT array_agg(a::text ORDER BY a::text) FROM unnest(nspacl) a)
+		FROM pg_namespace WHERE nspname = 'we ird; schema'
+	) members (m, acl)};
+
+# Every state, and values that are easily spoiled.
+my $work = q{
+	BEGIN;
+	SELECT idem_claim('s', 'done', 'me', '{"a": 1}');
+	SELECT idem_finish('s', 'done', 'me', response_code => 201, response_headers => '{"h": "\\\\ \" \u00e9"}',
+		response_body => E'tab\t newline\n backslash \\\\ \\\\. end');
+	SELECT idem_claim('s', E'\\\\N');
+	SELECT idem_finish('s', E'\\\\N', state => 'failed', response_bytes => '\x00ff5c');
+	SELECT idem_claim('s', 'released');
+	SELECT idem_finish('s', 'released', state => 'released');
+	SELECT idem_claim('s', 'large');
+	SELECT idem_finish('s', 'large', response_body => repeat('0123456789', 100000));
+	COMMIT;
+	SELECT idem_claim('s', 'leased', lease => '1 h', ttl => '3 d 1 us');
+	SELECT idem_claim('s', 'retry', lease => '1 h', on_abandon => 'retry');
+	SELECT idem_claim('s', 'lapsed', lease => '1 ms');
+	SELECT idem_claim('s', 'checkpointed', lease => '1 h');
+	SELECT idem_checkpoint('s', 'checkpointed', token => token, checkpoint => 'c', checkpoint_data => '[1]')
+		FROM idem_record WHERE key = 'checkpointed';
+	SELECT idem_claim('s', 'unknown', lease => '1 h');
+	SELECT idem_finish('s', 'unknown', token => token, state => 'unknown')
+		FROM idem_record WHERE key = 'unknown';
+	SELECT idem_once('s', 'once')};
+sql($work);
+sql(q{SELECT idem_grant('app'); SELECT idem_grant('watch', 'monitor'); SELECT idem_grant('ops', 'operator');
+	SELECT idem_grant('"o""dd; role"'); SELECT idem_grant('bare'); SELECT idem_revoke('bare');
+	REVOKE EXECUTE ON FUNCTION idem_fingerprint FROM PUBLIC});
+
+my %dumps = (
+	plain => [],
+	custom => ['--format=custom'],
+	inserts => ['--column-inserts'],
+	directory => [ '--format=directory', '--jobs=2' ],
+);
+for my $format (sort keys %dumps)
+{
+	command_ok(
+		[ 'pg_dump', @{ $dumps{$format} }, '--file', "$dir/$format", '--username', 'dumper',
+			'--host', $node->host, '--port', $node->port, 'postgres' ],
+		"dumped by a role that may only read: $format");
+}
+my ($tokens_then, $records_then, $grants_then) = (sql($tokens), sql($records), sql($grants));
+my $late = sql(q{SELECT token FROM idem_claim('s', 'late', lease => '1 h')});
+my $later = sql(q{SELECT token FROM idem_takeover('s', 'lapsed', lease => '1 h')});
+my $early = sql(q{SELECT token FROM idem_record WHERE key = 'leased'});
+
+sub restore
+{
+	my ($format, $db, @options) = @_;
+	my @server = ('--host', $node->host, '--port', $node->port, '--dbname', $db);
+	return command_ok(
+		$format =~ /plain|inserts/
+		? [ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', @server, '-f', "$dir/$format" ]
+		: [ 'pg_restore', '--exit-on-error', @options, @server, "$dir/$format" ],
+		"restored: $format " . join ' ', @options);
+}
+
+sub check_restored
+{
+	my ($db, $what) = @_;
+	is(sql('SELECT count(*) FROM idem_record', $db), '10', "$what: ten records");
+	is(sql($tokens, $db), $tokens_then, "$what: tokens");
+	ok(sql($records, $db) eq $records_then, "$what: records, in every column");
+	is(sql($grants, $db), $grants_then, "$what: grants");
+	return;
+}
+
+for my $format (sort keys %dumps)
+{
+	sql("CREATE DATABASE restored_$format");
+	restore($format, "restored_$format");
+	check_restored("restored_$format", $format);
+}
+
+# Only the extension needs a superuser; its data can be loaded by anybody who
+# may insert.
+sql('CREATE DATABASE loaded');
+sql(q{CREATE EXTENSION idempotency; GRANT INSERT ON idem_record TO bare}, 'loaded');
+restore('custom', 'loaded', '--data-only', '--username', 'bare');
+is(sql($tokens, 'loaded'), $tokens_then, 'data alone: tokens');
+ok(sql($records, 'loaded') eq $records_then, 'data alone: records');
+sql('DROP DATABASE loaded');
+
+# Once more over what was restored, after it was used.
+sql(q{SELECT idem_forget('s', 'done', 'me'); SELECT idem_claim('s', 'other', lease => '1 h')}, 'restored_custom');
+restore('custom', 'restored_custom', '--clean', '--if-exists');
+check_restored('restored_custom', 'a second time');
+
+my $s = session($node, dbname => 'restored_plain', user => 'app');
+is($s->do(q{SELECT outcome, response_body LIKE E'tab\t %. end' FROM idem_claim('s', 'done', 'me', '{"a": 1}')}),
+	'replayed|t', 'what was done replays to those who were granted it');
+is($s->do(q{SELECT outcome FROM idem_claim('s', 'unknown')}), 'unknown', 'unknown is unknown');
+is($s->do("SELECT idem_finish('s', 'leased', token => '$early')"), 't',
+	'a token from before the dump is good');
+is($s->do("SELECT idem_finish('s', 'late', token => '$late')"), 'ERROR ID001',
+	'a token from after the dump is lost');
+is($s->do("SELECT idem_finish('s', 'lapsed', token => '$later')"), 'ERROR ID001',
+	'so is that of a later takeover');
+my $again = $s->do(q{SELECT token FROM idem_claim('s', 'late', lease => '1 h')});
+isnt($again, $late, 'a key that was claimed after the dump is free, under a token of its own');
+is($s->do("SELECT idem_finish('s', 'late', token => '$late')"), 'ERROR ID001',
+	'which the lost one does not fit');
+is($s->do('SELECT idem_sweep()'), 'ERROR 42501', 'no more was granted than before');
+$s->quit;
+
+# --- pg_upgrade ----------------------------------------------------------------------
+
+my $new = PostgreSQL::Test::Cluster->new('new');
+$new->init;
+my $bindir = qx{pg_config --bindir};
+chomp $bindir;
+sql("DROP DATABASE restored_$_") for qw(inserts directory);
+my $upgraded_tokens = sql($tokens);
+$node->stop;
+{
+	# it leaves its logs in the current directory
+	chdir $dir or die "chdir: $!";
+	command_ok(
+		[ 'pg_upgrade', '--no-sync', '--old-datadir', $node->data_dir, '--new-datadir', $new->data_dir,
+			'--old-bindir', $bindir, '--new-bindir', $bindir, '--socketdir', $node->host,
+			'--old-port', $node->port, '--new-port', $new->port ],
+		'pg_upgrade');
+}
+$new->start;
+is($new->safe_psql('postgres', $tokens), $upgraded_tokens, 'pg_upgrade keeps the records');
+is($new->safe_psql('postgres', $grants), $grants_then, 'and the grants');
+is( $new->safe_psql('postgres', q{SELECT outcome FROM idem_claim('s', 'done', 'me', '{"a": 1}');
+		SELECT idem_sweep(); SELECT outcome FROM idem_claim('s', 'fresh', lease => '1 h')}),
+	"replayed\n(0,1,f)\nclaimed", 'and all goes on');
+$new->stop;
+$node->start;
+
+# --- Roles that go ---------------------------------------------------------------------
+
+$s = session($node);
+for my $db (qw(restored_plain restored_custom))
+{
+	sql(q{DROP OWNED BY app, "o""dd; role"}, $db);
+}
+is($s->do('DROP ROLE app'), 'ERROR 2BP01', 'a role with grants cannot be dropped');
+is( $s->do(q{SELECT idem_revoke('"o""dd; role"'); DROP ROLE "o""dd; role"}),
+	'', 'one whose grants were revoked can');
+is($s->do('DROP OWNED BY app; DROP ROLE app'), '', 'DROP OWNED takes grants with it');
+unlike(sql($grants), qr/app|dd; role|\b\d+=/, 'and leaves no trace');
+is(session($node, user => 'ops')->do(q{SELECT outcome FROM idem_lookup('s', 'done', 'me')}),
+	'replayed', 'the others keep theirs');
+
+# --- The schema -----------------------------------------------------------------------------
+
+sql("CREATE SCHEMA $odd; CREATE SCHEMA plain");
+$s->do("SET search_path = public, $odd, plain");
+$s->do(q{PREPARE p AS SELECT outcome FROM idem_claim('move', $1, lease => '1 h')});
+is($s->do(q{EXECUTE p('1')}), 'claimed', 'a session at work');
+is($s->do(q{SELECT outcome FROM idem_execute('move', 'x', command => 'SELECT 1')}), 'executed', 'with a plan');
+my $move = 0;
+for my $schema ($odd, 'plain', 'public', $odd)
+{
+	$move++;
+	sql("ALTER EXTENSION idempotency SET SCHEMA $schema");
+	is($s->do(qq{EXECUTE p('1'); EXECUTE p('move $move')}), "in_progress\nclaimed",
+		"it goes on when the extension has moved to $schema");
+	is($s->do(q{SELECT outcome FROM idem_execute('move', 'x', command => 'SELECT 1')}), 'replayed',
+		"$schema: idem_execute");
+	is( sql(qq{SET search_path = pg_catalog;
+			SELECT outcome FROM $schema.idem_lookup('move', '1');
+			SELECT leased > 0 FROM $schema.idem_health;
+			CALL $schema.idem_sweep_all();
+			SELECT $schema.idem_grant('bare', 'operator');
+			SELECT count(*) > 0 FROM $schema.idem_unresolved}), "in_progress\nt\n\nt",
+		"$schema: found without a search path");
+	is( session($node, user => 'bare')->do(qq{SELECT outcome FROM $schema.idem_claim('move', 'bare $move', lease => '1 h')}),
+		'claimed', "$schema: what is granted can be used");
+	sql("SELECT $schema.idem_revoke('bare', 'operator')");
+	is( session($node, user => 'bare')->do(qq{SELECT outcome FROM $schema.idem_claim('move', 'c')}),
+		'ERROR 42501', "$schema: until it is revoked");
+}
+is( $s->do(qq{
+		BEGIN;
+		SELECT outcome FROM idem_claim('move', 'within');
+		ALTER EXTENSION idempotency SET SCHEMA plain;
+		SELECT idem_finish('move', 'within');
+		ALTER EXTENSION idempotency SET SCHEMA $odd;
+		COMMIT;
+		SELECT outcome FROM idem_lookup('move', 'within')}),
+	"claimed\nt\nreplayed", 'it can move within a transaction that has a claim');
+is( $s->do(qq{BEGIN; SELECT outcome FROM idem_claim('move', 'open');
+		ALTER EXTENSION idempotency SET SCHEMA plain; COMMIT}),
+	"claimed\nERROR ID002", 'which still must be finished');
+
+# The odd schema in a dump.
+$dumps{odd} = ['--format=custom'];
+command_ok([ 'pg_dump', '--format=custom', '--file', "$dir/odd", '--host', $node->host,
+		'--port', $node->port, 'postgres' ], 'dumped from a schema of an odd name');
+sql('CREATE DATABASE restored_odd');
+restore('odd', 'restored_odd');
+is(sql("SET search_path = $odd; $records", 'restored_odd') eq sql("SET search_path = $odd; $records"), '1',
+	'restored there');
+is(sql("SET search_path = $odd; $grants", 'restored_odd'), sql("SET search_path = $odd; $grants"),
+	'grants of the odd schema');
+
+# --- The end of it ------------------------------------------------------------------------------
+
+sql(qq{CREATE TABLE business (key text); CREATE VIEW report AS SELECT * FROM $odd.idem_unresolved;
+	CREATE VIEW answer AS SELECT l.* FROM $odd.idem_lookup('move', '1') l});
+is($s->do('DROP EXTENSION idempotency'), 'ERROR 2BP01', 'what depends on it protects it');
+is($s->do('DROP VIEW report; DROP EXTENSION idempotency'), 'ERROR 2BP01', 'whatever it uses');
+is($s->do('BEGIN; DROP EXTENSION idempotency CASCADE; ROLLBACK; SELECT outcome FROM answer'),
+	'in_progress', 'a drop that is rolled back');
+
+# With a claim open, and finished, in the transaction that drops it.
+is( $s->do(qq{BEGIN; SELECT outcome FROM idem_claim('move', 'open'); DROP EXTENSION idempotency CASCADE;
+		COMMIT; SELECT to_regclass('$odd.idem_record') IS NULL, to_regclass('answer') IS NULL}),
+	"claimed\nt|t", 'CASCADE takes it all');
+is( sql(q{SELECT (SELECT count(*) FROM pg_proc WHERE proname LIKE 'idem%')
+		+ (SELECT count(*) FROM pg_class WHERE relname LIKE 'idem%')
+		+ (SELECT count(*) FROM pg_type WHERE typname LIKE '%idem%')}),
+	'0', 'and nothing is left');
+
+is($s->do(q{EXECUTE p('1')}), 'ERROR 42883', 'the session that lives on finds no function');
+for my $time (1 .. 3)
+{
+	is($s->do('CREATE EXTENSION idempotency SCHEMA plain'), '', 'created again');
+	is($s->do(q{EXECUTE p('1'); EXECUTE p('1')}), "claimed\nin_progress", 'the same session uses the new one');
+	is( $s->do(q{SELECT outcome FROM idem_execute('move', 'x', command => 'SELECT 1');
+			SELECT outcome FROM idem_lookup('move', '1')}),
+		"executed\nin_progress", 'in all its ways');
+	sql('DROP EXTENSION idempotency');
+}
+
+# Two of the same name in different databases have nothing to do with each other.
+is(sql(q{SELECT outcome FROM idem_lookup('s', 'done', 'me')}, 'restored_plain'),
+	'replayed', 'the other database has its own');
+
+$node->stop;
+done_testing();
