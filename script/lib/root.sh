@@ -100,7 +100,7 @@ apt_site()
 	local site
 
 	site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' \
-		'Origin: Debian' 'Label: Debian' | head -n 1)
+		'Origin: Debian' 'Label: Debian' | sed -n 1p)
 	case $site in
 		mirror+file:*) grep -m 1 -o '^[^# 	]*' "${site#mirror+file:}" ;;
 		*) printf '%s\n' "$site" ;;
