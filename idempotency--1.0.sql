@@ -66,7 +66,7 @@ CREATE TABLE idem_record (
 		END),
 	CONSTRAINT idem_record_fingerprint_check CHECK (octet_length(fingerprint) = 32)
 ) WITH (
-	fillfactor = 85,
+	fillfactor = 80,
 	autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_insert_scale_factor = 0.05,
 	autovacuum_analyze_scale_factor = 0.05

@@ -355,8 +355,7 @@ idem_run_lookup(IdemStore *s, IdemResult *result)
 		case PROBE_HELD:
 			answer_unknown_holder(OUTCOME_IN_PROGRESS, result);
 			break;
-		case PROBE_ABSENT:
-		case PROBE_SPECULATIVE:
+		default:
 			answer_unknown_holder(OUTCOME_ABSENT, result);
 			break;
 	}
@@ -382,8 +381,7 @@ find_settled(IdemStore *s)
 			case PROBE_HELD:
 				idem_store_await_holder(s);
 				break;
-			case PROBE_ABSENT:
-			case PROBE_SPECULATIVE:
+			default:
 				return false;
 		}
 	}

@@ -25,8 +25,9 @@
  * leaf, and a replacing entry is in the leaf before its transaction commits.
  * Everyone else uses idem_store_probe_surely(), which believes an absence
  * only if a later scan met no entry that an earlier one had not already seen
- * dead; an entry once dead stays dead, so no live version had an entry when
- * the later scan read the leaf.
+ * lead to nothing.  Dead stays dead, and a speculative version that is
+ * confirmed meanwhile is seen, so no live version had an entry when the later
+ * scan read the leaf.
  *
  * Insert.  As INSERT ... ON CONFLICT does: a heap tuple with a speculative
  * token, then entries in all indexes without raising or waiting on a
@@ -420,13 +421,13 @@ scan_identity(IdemStore *s, Snapshot snapshot, bool *recycled)
 	ItemPointer tid;
 
 	*recycled = false;
-	s->dead.n = 0;
+	s->nothing.n = 0;
 	index_rescan(scan, s->scankey, IDEM_NKEYS, NULL, 0);
 
 	while (found != PROBE_LIVE &&
 		   (tid = index_getnext_tid(scan, ForwardScanDirection)) != NULL)
 	{
-		bool		dead = true;
+		bool		nothing = true;
 		ItemPointerData entry = *tid;
 
 		FAULT_POINT("between leaf and heap");
@@ -436,17 +437,17 @@ scan_identity(IdemStore *s, Snapshot snapshot, bool *recycled)
 		{
 			if (!index_fetch_heap(scan, s->slot))
 				break;
-			dead = false;
 			if (!same_identity(s))
 			{
 				*recycled = true;
 				break;
 			}
 			found = weigh_version(s, snapshot, found);
+			nothing = nothing && found == PROBE_SPECULATIVE;
 		} while (found != PROBE_LIVE && scan->xs_heap_continue);
 
-		if (dead)
-			remember_tid(&s->dead, &entry);
+		if (nothing)
+			remember_tid(&s->nothing, &entry);
 	}
 
 	if (found == PROBE_LIVE)
@@ -495,25 +496,30 @@ idem_store_probe(IdemStore *s)
 	return found;
 }
 
-/* The same, but an absence is certain. */
+/*
+ * The same, but an absence is certain, and a speculative insert, which is no
+ * record yet, counts as one.
+ */
 IdemProbe
 idem_store_probe_surely(IdemStore *s)
 {
 	IdemProbe	found = idem_store_probe(s);
 
-	while (found == PROBE_ABSENT)
+	while (found == PROBE_ABSENT || found == PROBE_SPECULATIVE)
 	{
-		IdemTids	before = s->dead;
+		IdemTids	before = s->nothing;
 		bool		sure = true;
 
-		memset(&s->dead, 0, sizeof(s->dead));
+		memset(&s->nothing, 0, sizeof(s->nothing));
 		found = idem_store_probe(s);
-		for (int i = 0; sure && i < s->dead.n; i++)
-			sure = has_tid(&before, &s->dead.tid[i]);
+		if (found == PROBE_LIVE || found == PROBE_HELD)
+			break;
+		for (int i = 0; sure && i < s->nothing.n; i++)
+			sure = has_tid(&before, &s->nothing.tid[i]);
 		if (before.tid)
 			pfree(before.tid);
 		if (sure)
-			break;
+			return PROBE_ABSENT;
 	}
 	return found;
 }

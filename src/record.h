@@ -79,7 +79,7 @@ typedef struct IdemStore
 	bool		changing;		/* scans only: another transaction is changing it */
 	TransactionId holder;
 	uint32		speculative_token;
-	IdemTids	dead;			/* entries whose versions were all dead */
+	IdemTids	nothing;		/* entries that led to no version that counts */
 
 	/* scans over an index on time */
 	Relation	time_index;

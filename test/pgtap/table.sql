@@ -97,7 +97,7 @@ SELECT is_empty(
 SELECT is(relpersistence::text || ' ' || relkind::text || ' ' || relrowsecurity::text || ' ' || relhastriggers::text || ' ' || relhasrules::text,
 	'p r false false false', 'a plain, logged table without row security, triggers or rules')
 FROM pg_class WHERE oid = 'idem_record'::regclass;
-SELECT ok('fillfactor=85' = ANY (reloptions), 'room for the finish on the page of its claim')
+SELECT ok('fillfactor=80' = ANY (reloptions), 'room for the finish on the page of its claim')
 FROM pg_class WHERE oid = 'idem_record'::regclass;
 
 -- views
