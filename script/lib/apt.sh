@@ -4,11 +4,11 @@
 #
 #   need_packages WHAT=PACKAGE...
 #       See to it that each WHAT is there.  WHAT is a command, an absolute
-#       path, perl:Module, python:module or locale:name; PACKAGE is the Debian
-#       package that brings it.  Root gets the missing packages installed, without
-#       questions; anybody else is told the exact command and the script ends.
-#       Nothing at all is done, and the network is left alone, when nothing is
-#       missing.
+#       path, perl:Module, python:module, ruby:feature or locale:name; PACKAGE
+#       is the Debian package that brings it.  Root gets the missing packages
+#       installed, without questions; anybody else is told the exact command
+#       and the script ends.  Nothing at all is done, and the network is left
+#       alone, when nothing is missing.
 #
 #   install_packages PACKAGE...
 #       Install as root, unconditionally.  No service is started, no database
@@ -60,6 +60,7 @@ have()
 		/*) test -e "$1" ;;
 		perl:*) perl -e "require ${1#perl:}" 2>/dev/null ;;
 		python:*) /usr/bin/python3 -c "import ${1#python:}" 2>/dev/null ;;
+		ruby:*) ruby -r "${1#ruby:}" -e '' 2>/dev/null ;;
 		locale:*) grep -Fxq "${1#locale:}" < <(locale -a) ;;
 		*) command -v "$1" >/dev/null ;;
 	esac

@@ -25,13 +25,14 @@
 #       Both are under work_dir, which this makes (cluster.sh).
 
 # The system's programs come first, because its Perl and Python are those that
-# its packages bring modules for.
+# its packages bring modules for.  LANG as well, since PostgreSQL's TAP modules
+# drop LC_ALL.
 clean_environment()
 {
 	local names=("${!PG@}" MAKEFLAGS MFLAGS MAKELEVEL)
 
 	unset "${names[@]}"
-	export LC_ALL=C.UTF-8 PATH=/usr/bin:/bin:/usr/sbin:/sbin:$PATH
+	export LANG=C.UTF-8 LC_ALL=C.UTF-8 PATH=/usr/bin:/bin:/usr/sbin:/sbin:$PATH
 }
 
 find_server()

@@ -115,7 +115,12 @@ suite_packages()
 					locale:en_US.utf8=locales-all locale:tr_TR.utf8=locales-all
 				addon_package "$1" "$2" cron
 				;;
-			stress | docs) printf '%s\n' prove=perl python:psycopg=python3-psycopg ;;
+			stress) printf '%s\n' prove=perl python:psycopg=python3-psycopg ;;
+			docs)
+				printf '%s\n' prove=perl python:psycopg=python3-psycopg \
+					python:psycopg2=python3-psycopg2 python:django=python3-django \
+					ruby:pg=ruby-pg ruby:active_record=ruby-activerecord
+				;;
 		esac
 	done
 }
