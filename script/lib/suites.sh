@@ -20,7 +20,7 @@
 # is shown as it comes and kept in work_dir/NAME.log, which is where the tests
 # are counted.
 
-suites=(compile regress isolation fault pgtap tap stress docs)
+suites=(compile regress isolation fault pgtap tap stress docs examples)
 
 declare -A suite_files=(
 	[compile]='idempotency.c'
@@ -31,6 +31,7 @@ declare -A suite_files=(
 	[tap]='test/t/*.pl'
 	[stress]='test/stress/*.py'
 	[docs]='test/docs/check.py'
+	[examples]='examples/*/run.py'
 )
 
 # Show what is skipped, what fails, and what a test says about it.
@@ -115,7 +116,7 @@ suite_packages()
 					locale:en_US.utf8=locales-all locale:tr_TR.utf8=locales-all
 				addon_package "$1" "$2" cron
 				;;
-			stress) printf '%s\n' prove=perl python:psycopg=python3-psycopg ;;
+			stress | examples) printf '%s\n' prove=perl python:psycopg=python3-psycopg ;;
 			docs)
 				printf '%s\n' prove=perl python:psycopg=python3-psycopg \
 					python:psycopg2=python3-psycopg2 python:django=python3-django \
@@ -279,6 +280,17 @@ suite_stress()
 suite_docs()
 {
 	prove_program "$1"
+}
+
+# An example makes the database that it wants by itself.
+suite_examples()
+{
+	local file status=0
+
+	for file in "$@"; do
+		as_server_user prove "${prove_flags[@]}" --exec '' "$file" :: --tap || status=1
+	done
+	return "$status"
 }
 
 # An executable that prints TAP, in a database of its own.

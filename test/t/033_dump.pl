@@ -11,7 +11,9 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = new_node('dump', conf => "max_prepared_transactions = 2\n");
+# in UTF8 whatever the environment says: the records hold more than ASCII
+my %utf8 = (extra => ['--encoding=UTF8', '--locale=C']);
+my $node = new_node('dump', conf => "max_prepared_transactions = 2\n", init => \%utf8);
 my $odd = '"we ird; schema"';
 my $dir = PostgreSQL::Test::Utils::tempdir();
 
@@ -149,7 +151,7 @@ $s->quit;
 # --- pg_upgrade ----------------------------------------------------------------------
 
 my $new = PostgreSQL::Test::Cluster->new('new');
-$new->init;
+$new->init(%utf8);
 my $bindir = qx{pg_config --bindir};
 chomp $bindir;
 sql("DROP DATABASE restored_$_") for qw(inserts directory);
