@@ -110,5 +110,12 @@ SELECT token FROM idem_claim('token', 'j', lease => '1 hour') \gset
 SELECT idem_forget('token', 'j');
 SELECT outcome, attempt, token <> :'token' AS new_token FROM idem_claim('token', 'j', lease => '1 hour');
 SELECT f.code FROM pg_temp.failing(format('SELECT idem_finish(''token'', ''j'', token => %L)', :'token')) f;
+SELECT token FROM idem_claim('token', 'k', lease => '1 ms', ttl => '1 ms', on_abandon => 'retry') \gset
+SELECT pg_sleep(0.01);
+SELECT deleted > 0 AS deleted FROM idem_sweep(1000000);
+SELECT f.code FROM pg_temp.failing(format('SELECT idem_finish(''token'', ''k'', token => %L)', :'token')) f;
+SELECT outcome, attempt, token <> :'token' AS new_token FROM idem_claim('token', 'k', lease => '1 hour');
+SELECT f.code FROM pg_temp.failing(format('SELECT idem_finish(''token'', ''k'', token => %L)', :'token')) f;
+SELECT f.code FROM pg_temp.failing(format('SELECT idem_extend(''token'', ''k'', token => %L)', :'token')) f;
 
 DELETE FROM idem_record WHERE scope = 'token';

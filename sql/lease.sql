@@ -7,6 +7,8 @@
 \set ECHO all
 \t on
 \pset format unaligned
+-- a clock that stands still makes a wait endless, which shall fail, not hang
+SET statement_timeout = '2min';
 
 -- NULL is the setting, 0 is transactional, and what is given is exact
 CREATE FUNCTION pg_temp.leased(_lease interval) RETURNS text LANGUAGE plpgsql AS $$
@@ -51,17 +53,17 @@ RESET timezone;
 
 -- by default an abandoned claim is unknown, whoever asks and however long
 -- they wait: the end of a lease alone never lets the work run again
+SELECT outcome FROM idem_claim('lease', 'live', lease => '1 hour');
+SELECT outcome FROM idem_claim('lease', 'live', lease => '1 hour');
 SELECT token FROM idem_claim('lease', 'b', lease => '200 ms') \gset
-SELECT outcome FROM idem_claim('lease', 'b', lease => '1 hour');
 SELECT pg_sleep(0.3);
-SET statement_timeout = '60s';
 SELECT outcome, state FROM idem_claim('lease', 'b', lease => '1 hour', wait => '1 hour');
 SELECT outcome FROM idem_lookup('lease', 'b');
-RESET statement_timeout;
 
 -- with retry the next claim gets it, with a token of its own
+SELECT outcome FROM idem_claim('lease', 'live retry', lease => '1 hour', on_abandon => 'retry');
+SELECT outcome FROM idem_claim('lease', 'live retry', lease => '1 hour');
 SELECT token FROM idem_claim('lease', 'c', lease => '200 ms', on_abandon => 'retry') \gset
-SELECT outcome FROM idem_claim('lease', 'c', lease => '1 hour');
 SELECT pg_sleep(0.3);
 SELECT outcome, attempt, recovered, token <> :'token' AS new_token FROM idem_claim('lease', 'c', lease => '1 hour');
 SELECT f.code, f.detail FROM pg_temp.failing(format('SELECT idem_finish(''lease'', ''c'', token => %L)', :'token')) f;
@@ -82,7 +84,7 @@ FROM idem_claim('lease', 'f', lease => '1 hour');
 RESET idempotency.wait;
 SET statement_timeout = '50ms';
 SELECT outcome FROM idem_claim('lease', 'f', lease => '1 hour', wait => '1 hour');
-RESET statement_timeout;
+SET statement_timeout = '2min';
 
 -- decided by the clock of the moment, not by that of the transaction
 SELECT outcome FROM idem_claim('lease', 'g', lease => '200 ms', on_abandon => 'retry');
@@ -97,7 +99,7 @@ SELECT 1;
 SELECT outcome FROM idem_lookup('lease', 'g');
 SELECT token FROM idem_claim('lease', 'g', lease => '200 ms', on_abandon => 'retry') \gset
 SELECT pg_sleep(0.3);
-SELECT idem_extend('lease', 'g') > clock_timestamp() AS extended;
+SELECT idem_extend('lease', 'g', lease => '1 hour') > now() + interval '1 hour 200 ms' AS extended;
 COMMIT;
 
 -- a claim in hand is never abandoned by its own transaction
