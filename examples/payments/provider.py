@@ -37,6 +37,8 @@ SCHEMA = """
     -- Money that moved.  Deliberately without a key: a double charge must be able to show.
     CREATE TABLE IF NOT EXISTS charges (
         order_no TEXT, charge_id TEXT, amount INTEGER, currency TEXT);
+    -- Each time that somebody asked for a charge, whatever became of it.
+    CREATE TABLE IF NOT EXISTS requests (order_no TEXT);
     CREATE TABLE IF NOT EXISTS events (
         event_id TEXT PRIMARY KEY, body TEXT, due REAL, sends_left INTEGER, sent INTEGER DEFAULT 0);
     -- What went wrong so far, for whoever tells the story afterwards.
@@ -68,6 +70,10 @@ class Book:
             except BaseException:
                 self.db.execute("ROLLBACK")
                 raise
+
+    def asked(self, order_no):
+        with self.transaction() as db:
+            db.execute("INSERT INTO requests VALUES (?)", (order_no,))
 
     def charge(self, order_no, terms):
         """(HTTP status, answer): made now, or as it was made before."""
@@ -186,6 +192,7 @@ class Handler(BaseHTTPRequestHandler):
             return  # the merchant died in mid-sentence
         if self.path == "/charges":
             order_no = body.pop("order_no")
+            book.asked(order_no)
             self.with_faults(CHARGE_FAULTS, order_no, lambda: book.charge(order_no, body))
         else:
             order_no = self.path.split("/")[2]

@@ -438,6 +438,10 @@ def check_money(check, story):
     charged = Counter(order_no for order_no, *_ in charges)
     twice = [order_no for order_no, times in charged.items() if times > 1]
     check.that(not twice, "no order was charged twice", twice)
+    # The provider would have caught a second one; the application must not need that.
+    asked = Counter(order_no for (order_no,) in place.provider_rows("SELECT order_no FROM requests"))
+    again = [order_no for order_no, times in asked.items() if times > 1]
+    check.that(not again, f"each of {len(asked)} charges was asked for once", again)
     wanted = {p.order_no: (p.terms["amount"], p.terms["currency"]) for p in story.payments}
     check.that(all(wanted.get(order_no) == (amount, currency)
                    for order_no, _, amount, currency in charges),

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import reference
 from document import RUN, SHOWN, Document, Malformed
-from sessions import PSQL, Hanging, Runner, normalized
+from sessions import PSQL, Hanging, NotHere, Runner, normalized
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("*.md", "docs/*.md", "examples/*/*.md", "test/*.md", "bench/*.md")
@@ -114,11 +114,11 @@ def check_block(document, block, runner, tap, changed):
     except Hanging as hanging:
         tap.report(False, name, f"no end after:\n{hanging}")
         return
+    except NotHere as not_here:
+        tap.skip(name, not_here)
+        return
     except Exception:
         tap.report(False, name, traceback.format_exc())
-        return
-    if printed is None:
-        tap.skip(name, f"cannot import {block.directives.get('needs')}")
         return
     if "any" in block.directives:
         tap.report("ERROR: " not in printed, name, printed)

@@ -13,9 +13,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-RUN = ("sql", "python", "ruby")
-SHOWN = ("", "sh", "text", "ini", "http", "json", "java", "javascript", "mermaid",
-         "hex", "sha256")
+RUN = ("sql", "python", "ruby", "javascript", "java")
+SHOWN = ("", "sh", "text", "ini", "http", "json", "mermaid", "hex", "sha256")
 
 FENCE = re.compile(r"^```(\w*)\s*$")
 DIRECTIVE = re.compile(r"^<!-- check: (session|needs|run by|any) (\S+) -->$")

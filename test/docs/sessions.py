@@ -5,19 +5,14 @@ import os
 import re
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
+
+import programs
 
 LIMIT = 120                     # seconds until an example counts as hanging
 
 PSQL = ["psql", "--no-psqlrc", "--quiet", "--pset=pager=off"]
-PROGRAMS = {
-    "ruby": ["/usr/bin/ruby"],
-    "python": [sys.executable],
-}
-SUFFIXES = {"ruby": ".rb", "python": ".py"}
 
 VOLATILE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
@@ -37,6 +32,10 @@ def normalized(text):
 
 class Hanging(Exception):
     """An example did not come to its end."""
+
+
+class NotHere(Exception):
+    """An example cannot be run: the reason is its text."""
 
 
 class Psql:
@@ -82,7 +81,7 @@ class Runner:
         self.directory = tempfile.TemporaryDirectory()
 
     def run(self, block, place):
-        """What the example prints; None if its language is not at hand."""
+        """What the example prints; NotHere if what runs it is missing."""
         if block.language == "sql":
             name = block.directives.get("session", "a")
             if name not in self.sessions:
@@ -99,31 +98,12 @@ class Runner:
         return printed.getvalue()
 
     def _program(self, block):
-        command = PROGRAMS[block.language]
-        if not is_at_hand(block.language, block.directives.get("needs")):
-            return None
-        program = Path(self.directory.name) / ("example" + SUFFIXES[block.language])
-        program.write_text(block.text, encoding="utf-8")
-        done = subprocess.run([*command, program], timeout=LIMIT, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, check=False)
-        return done.stdout + (f"exit status {done.returncode}\n" if done.returncode else "")
+        reason = programs.missing(block.language, block.directives.get("needs"))
+        if reason:
+            raise NotHere(reason)
+        return programs.run(block.language, block.text, self.directory.name)
 
     def close(self):
         for session in self.sessions.values():
             session.close()
         self.directory.cleanup()
-
-
-def is_at_hand(language, module):
-    """Can a program in that language be run, with that module?"""
-    option, question = {
-        "python": ("-c", f"import {module}"),
-        "ruby": ("-e", f"require '{module}'"),
-    }[language]
-    try:
-        return subprocess.run([*PROGRAMS[language], option, question], check=False,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL).returncode == 0
-    except FileNotFoundError:
-        return False
