@@ -188,6 +188,14 @@ answer_and_close(FunctionCallInfo fcinfo, IdemStore *s, IdemRowType type,
 	return row;
 }
 
+/* How the call is made, for the guard of the select list. */
+static void
+note_caller(FunctionCallInfo fcinfo, IdemRequest *req)
+{
+	req->in_target_list = fcinfo->resultinfo == NULL;
+	req->statement = fcinfo->flinfo->fn_mcxt;
+}
+
 static bool
 bool_arg(FunctionCallInfo fcinfo, int n, const char *name)
 {
@@ -227,7 +235,7 @@ idem_claim(PG_FUNCTION_ARGS)
 		idem_bad_argument("claim_token", "needs a lease",
 						  "A transactional claim vanishes with its transaction; it has nothing to repeat.");
 	req.claim.has_fingerprint = idem_arg_fingerprint(fcinfo, 3, 4, req.claim.fingerprint);
-	req.in_target_list = fcinfo->resultinfo == NULL;
+	note_caller(fcinfo, &req);
 
 	open_on_identity(fcinfo, &s, true);
 	idem_run_claim(&s, &req, &result);
@@ -386,6 +394,9 @@ mark_batch(FunctionCallInfo fcinfo, Datum *keys, int n)
 	IdemKey		key;
 	int64		ttl = idem_arg_ttl(fcinfo, 3, idem_setting_once_ttl);
 	int			fresh = 0;
+	MemoryContext per_key = AllocSetContextCreate(CurrentMemoryContext, "idem_once_batch",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old;
 
 	key.part[0] = idem_arg_text(fcinfo, 0, "scope", 1);
 	key.part[2] = idem_arg_text(fcinfo, 2, "principal", 0);
@@ -395,10 +406,14 @@ mark_batch(FunctionCallInfo fcinfo, Datum *keys, int n)
 	{
 		key.part[1] = keys[i];
 		idem_store_set_key(&s, &key);
+		old = MemoryContextSwitchTo(per_key);
 		if (idem_run_once(&s, ttl))
 			keys[fresh++] = keys[i];
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(per_key);
 	}
 	idem_store_close(&s);
+	MemoryContextDelete(per_key);
 	return fresh;
 }
 
@@ -461,10 +476,12 @@ idem_execute(PG_FUNCTION_ARGS)
 	idem_run_claim(&s, &req, &result);
 	if (result.outcome == OUTCOME_CLAIMED)
 	{
-		idem_store_release(&s);
+		/* closed meanwhile: the command may do to the table what it likes */
+		idem_store_close(&s);
 		idem_execute_command(command, PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3),
 							 PG_ARGISNULL(3), &response);
 		idem_check_response_size(&response);
+		open_on_identity(fcinfo, &s, true);
 		memcpy(finish.token, result.rec.token, IDEM_TOKEN_LEN);
 		/* a command that finished the claim itself has stored another answer */
 		if (!idem_run_finish(&s, &finish, &response, &result.rec))
@@ -578,7 +595,7 @@ idem_takeover(PG_FUNCTION_ARGS)
 	req.claim.lease = idem_arg_lease(fcinfo, 3);
 	req.wait = idem_arg_wait(fcinfo, 4);
 	req.claim.force = bool_arg(fcinfo, 5, "force");
-	req.in_target_list = fcinfo->resultinfo == NULL;
+	note_caller(fcinfo, &req);
 
 	open_on_identity(fcinfo, &s, true);
 	idem_run_claim(&s, &req, &result);
@@ -598,7 +615,7 @@ idem_resolve(PG_FUNCTION_ARGS)
 	req.finish.has_ttl = !PG_ARGISNULL(8);
 	req.finish.ttl = idem_arg_ttl(fcinfo, 8, 0);
 	req.claim.force = bool_arg(fcinfo, 9, "force");
-	req.in_target_list = fcinfo->resultinfo == NULL;
+	note_caller(fcinfo, &req);
 
 	open_on_identity(fcinfo, &s, true);
 	idem_run_claim(&s, &req, &result);

@@ -189,4 +189,10 @@ FROM generate_series(1, 200) n, LATERAL idem_execute('execute', 'again ' || n, c
 SELECT pg_temp.failing('SELECT * FROM idem_execute(''execute'', ''never'', command => ''SELECT nonsense'')') IS NOT NULL FROM generate_series(1, 3);
 SELECT count(*) < 100 AS bounded FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource' AND ident ~ '^SELECT [0-9]+$';
 
+-- a command that makes the table one that cannot be used is refused as a whole
+CREATE FUNCTION regress_never() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''fired''; END';
+SELECT f.code, f.detail FROM pg_temp.failing($$SELECT * FROM idem_execute('execute', 'ddl', command => 'CREATE TRIGGER t BEFORE UPDATE ON idem_record FOR EACH ROW EXECUTE FUNCTION regress_never()')$$) f;
+SELECT outcome FROM idem_lookup('execute', 'ddl');
+DROP FUNCTION regress_never();
+
 DELETE FROM idem_record WHERE scope = 'execute';

@@ -347,4 +347,28 @@ BEGIN
 END $$;
 SELECT state, count(*) FROM idem_record WHERE key ~ '^many' GROUP BY state ORDER BY state;
 
+-- a claim that was forgotten does not need its table any more
+BEGIN;
+SELECT outcome FROM idem_claim('savepoints', 'forgotten');
+SELECT idem_forget('savepoints', 'forgotten');
+ALTER TABLE idem_record RENAME COLUMN progressed TO renamed;
+COMMIT;
+ALTER TABLE idem_record RENAME COLUMN renamed TO progressed;
+
+-- an identity that is stored out of line, and an unfinished claim of it
+ALTER TABLE idem_record SET (toast_tuple_target = 128);
+CREATE FUNCTION pg_temp.long(seed text, n int) RETURNS text LANGUAGE sql AS $$
+	SELECT left(string_agg(md5(i || seed), ''), n) FROM generate_series(1, n / 32 + 1) i
+$$;
+SELECT pg_temp.long('s', 255) AS s, pg_temp.long('k', 255) AS k, pg_temp.long('p', 255) AS p \gset
+SELECT token FROM idem_claim(:'s', :'k', :'p', fingerprint => sha256('x'), lease => '1 hour') \gset
+SELECT idem_checkpoint(:'s', :'k', :'p', :'token', pg_temp.long('c', 5000)) IS NOT NULL AS recorded;
+SELECT idem_finish(:'s', :'k', :'p', :'token', state => 'released');
+BEGIN;
+SELECT outcome, attempt FROM idem_claim(:'s', :'k', :'p', fingerprint => sha256('x'));
+COMMIT;
+\echo :LAST_ERROR_SQLSTATE
+ALTER TABLE idem_record RESET (toast_tuple_target);
+SELECT idem_forget(:'s', :'k', :'p');
+
 DELETE FROM idem_record WHERE scope = 'savepoints';

@@ -108,4 +108,11 @@ SELECT (idem_resolve('list', 'y', state => 'released', force => true)).*;
 SELECT attempt FROM idem_record WHERE (scope, key) = ('list', 'y');
 SELECT outcome, attempt FROM idem_resolve('list', 'y', state => 'released', force => true);
 
+-- an open cursor has an old snapshot, but the claim it meets is another statement's
+BEGIN;
+DECLARE c CURSOR FOR SELECT (idem_claim('list', 'z')).outcome;
+SELECT outcome FROM idem_claim('list', 'z');
+FETCH c;
+ROLLBACK;
+
 DELETE FROM idem_record WHERE scope = 'list';

@@ -38,6 +38,12 @@
  */
 #define SPECULATIVE_PATIENCE	INT64CONST(200000)
 
+/*
+ * The statement, by its memory, that made this session's latest grant.  Only
+ * ever compared, and only for a record that this very transaction wrote.
+ */
+static MemoryContext last_granted_by = NULL;
+
 static const IdemPayload no_payload = {
 	.isnull = {true, true, true, true, true, true},
 };
@@ -148,6 +154,7 @@ take(IdemStore *s, const IdemRequest *req, IdemVerdict verdict, bool live,
 	else if (!idem_store_insert(s, next, &result->payload))
 		return CHANGE_MOVED;
 
+	last_granted_by = req->statement;
 	if (verdict == IDEM_GRANT_REPEAT)
 		flush_at_commit(next);
 	else
@@ -170,8 +177,11 @@ refuse_reused_token(void)
  * others would answer in_progress and lose the token.
  */
 static void
-refuse_expanded_call(IdemStore *s)
+refuse_expanded_call(const IdemRequest *req, IdemStore *s)
 {
+	if (!req->in_target_list || req->statement != last_granted_by ||
+		!idem_store_made_by_statement(s))
+		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("idempotency key \"%s\" was already claimed by the same statement",
@@ -220,8 +230,7 @@ answer_verdict(IdemStore *s, const IdemRequest *req, IdemVerdict verdict, IdemRe
 			answer(s, OUTCOME_RELEASED, result);
 			return true;
 		case IDEM_BUSY_SELF:
-			if (req->in_target_list && idem_store_made_by_statement(s))
-				refuse_expanded_call(s);
+			refuse_expanded_call(req, s);
 			answer_unknown_holder(OUTCOME_IN_PROGRESS, result);
 			return true;
 		case IDEM_BUSY:
@@ -251,9 +260,8 @@ run_on_live(IdemStore *s, const IdemRequest *req, IdemResult *result)
 		return answer_verdict(s, req, verdict, result) ? CHANGE_DONE : CHANGE_BUSY;
 
 	/* a resolve leaves nothing in hand to meet, so it would write again */
-	if (req->kind == REQUEST_RESOLVE && req->in_target_list && s->own &&
-		idem_store_made_by_statement(s))
-		refuse_expanded_call(s);
+	if (req->kind == REQUEST_RESOLVE && s->own)
+		refuse_expanded_call(req, s);
 
 	change = idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitSkip);
 	if (change == CHANGE_BUSY)
@@ -387,20 +395,6 @@ find_settled(IdemStore *s)
 	}
 }
 
-/* The same, and wait for whoever has it locked: a change will not wait. */
-static bool
-find_unlocked(IdemStore *s)
-{
-	for (;;)
-	{
-		if (!find_settled(s))
-			return false;
-		if (idem_store_looks_unlocked(s) ||
-			idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitBlock) == CHANGE_DONE)
-			return true;
-	}
-}
-
 static int
 lost_detail(const IdemStore *s, IdemOwnership ownership)
 {
@@ -450,6 +444,16 @@ idem_require_ownership(const IdemStore *s, IdemOwnership ownership)
 	}
 }
 
+static IdemOwnership
+decide_finish(const IdemStore *s, const IdemFinish *req, bool found, IdemRecord *next)
+{
+	IdemOwnership ownership = idem_decide_finish(found ? &s->rec : NULL, req, s->own,
+												 GetCurrentTimestamp(), next);
+
+	idem_require_ownership(s, ownership);
+	return ownership;
+}
+
 /*
  * True: recorded now, as *finished.  False: this token had recorded this
  * state before.
@@ -460,20 +464,21 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 {
 	IdemRecord	next;
 	IdemPayload payload;
-	IdemOwnership ownership;
 	IdemChange	change;
 
 	do
 	{
-		bool		found = find_unlocked(s);
+		bool		found = find_settled(s);
 
-		ownership = idem_decide_finish(found ? &s->rec : NULL, req, s->own,
-									   GetCurrentTimestamp(), &next);
-		idem_require_ownership(s, ownership);
-		if (ownership == IDEM_ALREADY)
+		/* a retried finish is answered without a lock */
+		if (decide_finish(s, req, found, &next) == IDEM_ALREADY)
 			return false;
+		change = idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitBlock);
+		if (change != CHANGE_DONE)
+			continue;
 
-		/* the checkpoint stays, the response is new */
+		/* by the clock after the wait; the checkpoint stays, the response is new */
+		(void) decide_finish(s, req, found, &next);
 		idem_store_payload(s, &payload);
 		for (int f = FIELD_RESPONSE_CODE; f < IDEM_NFIELDS; f++)
 			idem_set_field(&payload, f, response->value[f], response->isnull[f]);
@@ -485,20 +490,48 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 	return true;
 }
 
-/* Write a renewal of the live version that find_*() left.  Sets *next. */
+static void
+decide_renewal(const IdemStore *s, const IdemRenewal *req, bool found, IdemRecord *next)
+{
+	idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
+												  GetCurrentTimestamp(), next));
+}
+
+/*
+ * Lock the record of a claim that the caller owns.  On CHANGE_DONE *next is
+ * its renewal by the clock after the wait.
+ */
 static IdemChange
-renew(IdemStore *s, const IdemRenewal *req, bool found, const IdemPayload *checkpoint,
-	  IdemRecord *next)
+lock_owned(IdemStore *s, const IdemRenewal *req, LockWaitPolicy policy, IdemRecord *next)
+{
+	bool		found = find_settled(s);
+	IdemChange	change;
+
+	decide_renewal(s, req, found, next);
+	change = idem_store_lock(s, LockTupleNoKeyExclusive, policy);
+	if (change == CHANGE_DONE)
+		decide_renewal(s, req, found, next);
+	return change;
+}
+
+/* Lock and renew; checkpoint may be NULL. */
+static IdemChange
+renew(IdemStore *s, const IdemRenewal *req, LockWaitPolicy policy,
+	  const IdemPayload *checkpoint, IdemRecord *next)
 {
 	IdemPayload payload;
+	IdemChange	change = lock_owned(s, req, policy, next);
 
-	idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
-											 GetCurrentTimestamp(), next));
+	if (change != CHANGE_DONE)
+		return change;
 	idem_store_payload(s, &payload);
 	if (checkpoint)
 		for (int f = FIELD_CHECKPOINT; f <= FIELD_CHECKPOINT_DATA; f++)
 			idem_set_field(&payload, f, checkpoint->value[f], checkpoint->isnull[f]);
-	return idem_store_update(s, next, &payload);
+	change = idem_store_update(s, next, &payload);
+	if (change == CHANGE_DONE)
+		flush_at_commit(next);
+	return change;
 }
 
 TimestampTz
@@ -506,9 +539,8 @@ idem_run_checkpoint(IdemStore *s, const IdemRenewal *req, const IdemPayload *che
 {
 	IdemRecord	next;
 
-	while (renew(s, req, find_unlocked(s), checkpoint, &next) != CHANGE_DONE)
+	while (renew(s, req, LockWaitBlock, checkpoint, &next) != CHANGE_DONE)
 		 /* moved: look again */ ;
-	flush_at_commit(&next);
 	return next.lease_expires_at;
 }
 
@@ -521,27 +553,16 @@ TimestampTz
 idem_run_extend(IdemStore *s, const IdemRenewal *req)
 {
 	IdemRecord	next;
-	bool		found;
+	IdemChange	change;
 	bool		was_busy = false;
 
-	for (;;)
+	while ((change = renew(s, req, LockWaitSkip, NULL, &next)) != CHANGE_DONE)
 	{
-		IdemChange	change;
-
-		found = find_settled(s);
-		idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
-												 GetCurrentTimestamp(), &next));
-		change = idem_store_looks_unlocked(s) ? CHANGE_DONE :
-			idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitSkip);
-		if (change == CHANGE_DONE && renew(s, req, found, NULL, &next) == CHANGE_DONE)
-			break;
-
 		/* busy twice while no change was in sight: a mere lock */
 		if (change == CHANGE_BUSY && was_busy)
 			return s->rec.lease_expires_at;
 		was_busy = change == CHANGE_BUSY;
 	}
-	flush_at_commit(&next);
 	return next.lease_expires_at;
 }
 
@@ -550,14 +571,9 @@ void
 idem_run_assert(IdemStore *s, const IdemRenewal *req)
 {
 	IdemRecord	next;
-	bool		found;
 
-	do
-	{
-		found = find_settled(s);
-		idem_require_ownership(s, idem_decide_renewal(found ? &s->rec : NULL, req, s->own,
-												 GetCurrentTimestamp(), &next));
-	} while (idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitBlock) != CHANGE_DONE);
+	while (lock_owned(s, req, LockWaitBlock, &next) != CHANGE_DONE)
+		 /* moved: look again */ ;
 }
 
 bool
@@ -565,9 +581,10 @@ idem_run_forget(IdemStore *s)
 {
 	do
 	{
-		if (!find_unlocked(s))
+		if (!find_settled(s))
 			return false;
 	} while (idem_store_delete(s) != CHANGE_DONE);
+	idem_unfinished_settle(&s->rec);
 	return true;
 }
 
@@ -581,7 +598,7 @@ once_on(IdemStore *s, bool live, int64 ttl, bool *first)
 {
 	IdemRecord	next;
 
-	if (live && !idem_store_looks_unlocked(s) && idem_is_expired(&s->rec, GetCurrentTimestamp()) &&
+	if (live && idem_is_expired(&s->rec, GetCurrentTimestamp()) &&
 		idem_store_lock(s, LockTupleNoKeyExclusive, LockWaitBlock) != CHANGE_DONE)
 		return CHANGE_MOVED;
 

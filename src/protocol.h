@@ -25,6 +25,7 @@ typedef struct IdemRequest
 	IdemPayload response;		/* resolve only */
 	int64		wait;
 	bool		in_target_list; /* not called in FROM */
+	MemoryContext statement;	/* that of the calling statement */
 } IdemRequest;
 
 typedef struct IdemResult

@@ -70,6 +70,7 @@
 #include "common/int.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
@@ -214,6 +215,7 @@ idem_store_open(IdemStore *s, Oid table, bool writing)
 {
 	memset(s, 0, sizeof(*s));
 	s->lockmode = writing ? RowExclusiveLock : AccessShareLock;
+	s->context = CurrentMemoryContext;
 	s->rel = table_open(table, s->lockmode);
 	s->shape = *idem_table_shape(s->rel);
 	s->slot = table_slot_create(s->rel, NULL);
@@ -359,13 +361,13 @@ idem_store_made_by_statement(IdemStore *s)
 }
 
 static void
-remember_tid(IdemTids *set, ItemPointer tid)
+remember_tid(IdemTids *set, ItemPointer tid, MemoryContext context)
 {
 	if (set->n == set->max)
 	{
 		set->max = Max(8, set->max * 2);
 		set->tid = set->tid == NULL ?
-			palloc(set->max * sizeof(ItemPointerData)) :
+			MemoryContextAlloc(context, set->max * sizeof(ItemPointerData)) :
 			repalloc(set->tid, set->max * sizeof(ItemPointerData));
 	}
 	set->tid[set->n++] = *tid;
@@ -447,7 +449,7 @@ scan_identity(IdemStore *s, Snapshot snapshot, bool *recycled)
 		} while (found != PROBE_LIVE && scan->xs_heap_continue);
 
 		if (nothing)
-			remember_tid(&s->nothing, &entry);
+			remember_tid(&s->nothing, &entry, s->context);
 	}
 
 	if (found == PROBE_LIVE)
@@ -531,12 +533,16 @@ idem_store_probe_surely(IdemStore *s)
 static void
 prepare_writing(IdemStore *s)
 {
+	MemoryContext old;
+
 	if (s->estate)
 		return;
+	old = MemoryContextSwitchTo(s->context);
 	s->estate = CreateExecutorState();
 	s->result_rel = makeNode(ResultRelInfo);
 	InitResultRelInfo(s->result_rel, s->rel, 0, NULL, 0);
 	s->new_slot = table_slot_create(s->rel, NULL);
+	MemoryContextSwitchTo(old);
 }
 
 /*
@@ -567,10 +573,14 @@ hint_unchanged_keys(IdemStore *s)
 static void
 open_indexes(IdemStore *s)
 {
+	MemoryContext old;
+
 	if (s->result_rel->ri_IndexRelationDescs != NULL)
 		return;
+	old = MemoryContextSwitchTo(s->context);
 	ExecOpenIndices(s->result_rel, false);
 	hint_unchanged_keys(s);
+	MemoryContextSwitchTo(old);
 }
 
 static void
@@ -792,17 +802,20 @@ idem_store_delete(IdemStore *s)
 	return change;
 }
 
-/*
- * Was the version without a locker when it was looked at?  A change may then
- * go ahead without locking first: at worst it waits for a locker that came in
- * between, and applies a decision that is older by that wait.
- */
+/* Was the version without a locker when it was looked at?  A hint. */
 bool
 idem_store_looks_unlocked(IdemStore *s)
 {
 	HeapTuple	tuple = ExecFetchSlotHeapTuple(s->slot, false, NULL);
-	uint16		infomask = tuple->t_data->t_infomask;
-	TransactionId locker = HeapTupleHeaderGetRawXmax(tuple->t_data);
+	Buffer		buffer = ((BufferHeapTupleTableSlot *) s->slot)->buffer;
+	uint16		infomask;
+	TransactionId locker;
+
+	/* others may change the two at any time; they must belong together */
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	infomask = tuple->t_data->t_infomask;
+	locker = HeapTupleHeaderGetRawXmax(tuple->t_data);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 
 	if (s->own || (infomask & HEAP_XMAX_INVALID) != 0)
 		return true;
@@ -825,7 +838,12 @@ idem_store_lock(IdemStore *s, LockTupleMode mode, LockWaitPolicy policy)
 	if (s->own)
 		return CHANGE_DONE;
 	if (s->lock_slot == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(s->context);
+
 		s->lock_slot = table_slot_create(s->rel, NULL);
+		MemoryContextSwitchTo(old);
+	}
 	change = change_result(table_tuple_lock(s->rel, &s->tid, InvalidSnapshot, s->lock_slot,
 											GetCurrentCommandId(true), mode, policy, 0, &tmfd));
 	FAULT_POINT("after lock");

@@ -68,6 +68,7 @@ typedef struct IdemStore
 	Relation	rel;
 	IdemShape	shape;
 	LOCKMODE	lockmode;
+	MemoryContext context;		/* the call's: what lasts until the store is closed */
 	IdemKey		key;
 	ScanKeyData scankey[IDEM_NKEYS];
 

@@ -35,6 +35,7 @@
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "fault.h"
 #include "unfinished.h"
@@ -91,23 +92,25 @@ drop_note(Note *note)
 	hash_search(notes, note->token, HASH_REMOVE, NULL);
 }
 
-static void
-copy_identity(Note *note, const IdemKey *key)
+static char *
+copy_identity(const IdemKey *key, uint8 *len)
 {
 	Size		total = 0;
+	char	   *identity;
 	char	   *to;
 
 	for (int i = 0; i < IDEM_NKEYS; i++)
 	{
-		note->len[i] = VARSIZE_ANY_EXHDR(DatumGetPointer(key->part[i]));
-		total += note->len[i];
+		len[i] = VARSIZE_ANY_EXHDR(DatumGetPointer(key->part[i]));
+		total += len[i];
 	}
-	to = note->identity = MemoryContextAlloc(notes_context, total);
+	to = identity = MemoryContextAlloc(notes_context, total);
 	for (int i = 0; i < IDEM_NKEYS; i++)
 	{
-		memcpy(to, VARDATA_ANY(DatumGetPointer(key->part[i])), note->len[i]);
-		to += note->len[i];
+		memcpy(to, VARDATA_ANY(DatumGetPointer(key->part[i])), len[i]);
+		to += len[i];
 	}
+	return identity;
 }
 
 /* Note a transactional claim that was just written. */
@@ -115,19 +118,25 @@ void
 idem_unfinished_add(IdemStore *s, const IdemRecord *rec)
 {
 	Note	   *note;
+	char	   *identity;
+	uint8		len[IDEM_NKEYS];
 	bool		found;
 
 	if (rec->has_lease)
 		return;
 	if (notes == NULL)
 		create_notes();
+
+	/* whatever may fail comes first: a note is whole or is not there */
+	identity = copy_identity(&s->key, len);
 	note = hash_search(notes, rec->token, HASH_ENTER, &found);
 	Assert(!found);
 	note->table = RelationGetRelid(s->rel);
 	note->claimed_in = GetCurrentSubTransactionId();
 	note->finished_in = InvalidSubTransactionId;
+	note->identity = identity;
+	memcpy(note->len, len, sizeof(len));
 	dlist_push_tail(&claims, &note->claim_link);
-	copy_identity(note, &s->key);
 }
 
 /* Note that the claim was finished, however it ended. */
@@ -257,6 +266,8 @@ refuse_unfinished(const char *what)
 {
 	dlist_iter	iter;
 
+	/* an identity that is stored out of line needs a snapshot to be read */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	dlist_foreach(iter, &claims)
 	{
 		Note	   *note = dlist_container(Note, claim_link, iter.cur);
@@ -270,6 +281,7 @@ refuse_unfinished(const char *what)
 				 errdetail("A claim without a lease is finished in the transaction that made it."),
 				 errhint("Call idem_finish before the end of the transaction, or claim with a lease if the work goes on outside of it.")));
 	}
+	PopActiveSnapshot();
 }
 
 static void
@@ -281,10 +293,12 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			FAULT_POINT("at commit");
-			refuse_unfinished("commit");
+			if (!dlist_is_empty(&claims))
+				refuse_unfinished("commit");
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			refuse_unfinished("prepare the transaction");
+			if (!dlist_is_empty(&claims))
+				refuse_unfinished("prepare the transaction");
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
