@@ -8,7 +8,7 @@
 #                                 the TAP tests, which start servers themselves
 #   make installcheck REGRESS=claim ISOLATION= TAP_TESTS=
 #                                 one of them (test/README.md)
-#   make dist                     the archive for PGXN
+#   make dist                     the archive of a release
 #
 # script/test does all of this in a throw-away installation and cluster.
 

@@ -4,11 +4,11 @@
 #
 #   need_packages WHAT=PACKAGE...
 #       See to it that each WHAT is there.  WHAT is a command, an absolute
-#       path, perl:Module, python:module, ruby:feature or locale:name; PACKAGE
-#       is the Debian package that brings it.  Root gets the missing packages
-#       installed, without questions; anybody else is told the exact command
-#       and the script ends.  Nothing at all is done, and the network is left
-#       alone, when nothing is missing.
+#       path, perl:Module, python:module, ruby:feature, node:module or
+#       locale:name; PACKAGE is the Debian package that brings it.  Root gets
+#       the missing packages installed, without questions; anybody else is told
+#       the exact command and the script ends.  Nothing at all is done, and the
+#       network is left alone, when nothing is missing.
 #
 #   install_packages PACKAGE...
 #       Install as root, unconditionally.  No service is started, no database
@@ -29,7 +29,10 @@
 # What decides is whether the thing is there, not whether dpkg knows about it,
 # so a server built from source or a Perl module from CPAN is as good.
 # Python modules are looked for with /usr/bin/python3, which is where packages
-# put them, whatever python3 comes first on the PATH.
+# put them, whatever python3 comes first on the PATH.  Node modules are looked
+# for both where packages and where "npm install --global" put them.
+
+node_path=/usr/share/nodejs:/usr/local/lib/node_modules:/usr/lib/node_modules
 
 need_packages()
 {
@@ -61,6 +64,7 @@ have()
 		perl:*) perl -e "require ${1#perl:}" 2>/dev/null ;;
 		python:*) /usr/bin/python3 -c "import ${1#python:}" 2>/dev/null ;;
 		ruby:*) ruby -r "${1#ruby:}" -e '' 2>/dev/null ;;
+		node:*) NODE_PATH=$node_path node -e "require('${1#node:}')" 2>/dev/null ;;
 		locale:*) grep -Fxq "${1#locale:}" < <(locale -a) ;;
 		*) command -v "$1" >/dev/null ;;
 	esac

@@ -83,6 +83,8 @@ install_privately()
 	new_work_dir
 	source_dir=$work_dir/src
 	copy_source "$repository" "$source_dir"
+	# the servers' account may not be allowed to look into ours
+	cd "$source_dir"
 	step "building for $("$pg_config" --version)"
 	build_extension "$source_dir" "$pg_config" || die "the build failed"
 	private_config=$(private_server "$work_dir/pg" "$pg_config")

@@ -5,7 +5,9 @@ in a text block right behind it; one without such a block must print nothing.
 A comment on a line of its own before a block says what the language does not:
 
     <!-- check: session b -->       the SQL runs in a second session, named b
-    <!-- check: needs django -->    a program of its own, for the module django
+    <!-- check: needs django -->    a program of its own, for the module (in Java
+                                    the class) named; Ruby, Node and Java always
+                                    are programs of their own (see programs.py)
     <!-- check: run by PATH -->     shown only: PATH is what runs it
     <!-- check: any output -->      what it prints is not compared; errors count
 """

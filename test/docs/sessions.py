@@ -98,7 +98,7 @@ class Runner:
         return printed.getvalue()
 
     def _program(self, block):
-        reason = programs.missing(block.language, block.directives.get("needs"))
+        reason = programs.missing(block.language, block.directives["needs"])
         if reason:
             raise NotHere(reason)
         return programs.run(block.language, block.text, self.directory.name)

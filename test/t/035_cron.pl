@@ -108,5 +108,15 @@ for my $workers ('off', 'on')
 	as_ops(q{SELECT cron.unschedule('sweep')});
 }
 
+# --- as the manual says ---------------------------------------------------------------
+
+sql(q{CREATE DATABASE app});
+like(sql(q{SELECT cron.schedule('idempotency-sweep', '* * * * *', 'CALL idem_sweep_all()')}),
+	qr/^\d+$/, 'the job of the manual');
+like(sql(q{SELECT cron.schedule_in_database('idempotency-sweep-app', '* * * * *', 'CALL idem_sweep_all()', 'app')}),
+	qr/^\d+$/, 'and the one for another database');
+is(sql(q{SELECT string_agg(database || ' ' || command, ', ' ORDER BY jobid) FROM cron.job}),
+	'postgres CALL idem_sweep_all(), app CALL idem_sweep_all()', 'each in its database');
+
 $node->stop;
 done_testing();
