@@ -1,0 +1,1 @@
+"""The series of the benchmark, one per file; see bench/README.md."""
