@@ -333,11 +333,13 @@ said(q{SELECT idem_once('l', 'given')}, '55006', 'once on a claim');
 # A wait that is logged while it lasts.
 my $holder = session($node);
 my $waiter = session($node);
-$holder->do(q{BEGIN; SELECT 1 FROM idem_record WHERE key = 'k' FOR UPDATE});
-$waiter->send(q{SELECT idem_finish('l', 'k', token => stranger, response_body => body) FROM secret});
+said(q{SELECT count(c.outcome) FROM secret, idem_claim('l', 'waits', lease => '1 h', claim_token => stranger) c},
+	'', 'a claim that is locked');
+$holder->do(q{BEGIN; SELECT 1 FROM idem_record WHERE key = 'waits' FOR UPDATE});
+$waiter->send(q{SELECT idem_finish('l', 'waits', token => stranger, response_body => body) FROM secret});
 $node->wait_for_log(qr/still waiting for/, $offset);
 $holder->do('ROLLBACK');
-is($waiter->result, 'ERROR ID001', 'a finish that had to wait');
+is($waiter->result, 't', 'a finish that had to wait');
 
 my $log = slurp_file($node->logfile, $offset);
 like($log, qr/DEBUG: /, 'the log is at its most talkative');
