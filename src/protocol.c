@@ -71,6 +71,14 @@ part(const IdemStore *s, int i)
 	return TextDatumGetCString(s->key.part[i]);
 }
 
+/* Put the fields from first to last of what a call brings into *payload. */
+static void
+put_fields(IdemPayload *payload, const IdemPayload *brought, IdemField first, IdemField last)
+{
+	for (IdemField f = first; f <= last; f++)
+		idem_set_field(payload, f, brought->value[f], brought->isnull[f]);
+}
+
 /* ----------------------------------------------------------------
  * Claim, takeover, resolve
  * ---------------------------------------------------------------- */
@@ -106,8 +114,7 @@ next_payload(IdemStore *s, const IdemRequest *req, IdemVerdict verdict, IdemPayl
 	}
 	idem_store_payload(s, payload);
 	if (req->kind == REQUEST_RESOLVE)
-		for (int f = FIELD_RESPONSE_CODE; f < IDEM_NFIELDS; f++)
-			idem_set_field(payload, f, req->response.value[f], req->response.isnull[f]);
+		put_fields(payload, &req->response, FIELD_RESPONSE_CODE, FIELD_RESPONSE_BYTES);
 }
 
 static IdemOutcome
@@ -480,8 +487,7 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 		/* by the clock after the wait; the checkpoint stays, the response is new */
 		(void) decide_finish(s, req, found, &next);
 		idem_store_payload(s, &payload);
-		for (int f = FIELD_RESPONSE_CODE; f < IDEM_NFIELDS; f++)
-			idem_set_field(&payload, f, response->value[f], response->isnull[f]);
+		put_fields(&payload, response, FIELD_RESPONSE_CODE, FIELD_RESPONSE_BYTES);
 		change = idem_store_update(s, &next, &payload);
 	} while (change != CHANGE_DONE);
 
@@ -526,8 +532,7 @@ renew(IdemStore *s, const IdemRenewal *req, LockWaitPolicy policy,
 		return change;
 	idem_store_payload(s, &payload);
 	if (checkpoint)
-		for (int f = FIELD_CHECKPOINT; f <= FIELD_CHECKPOINT_DATA; f++)
-			idem_set_field(&payload, f, checkpoint->value[f], checkpoint->isnull[f]);
+		put_fields(&payload, checkpoint, FIELD_CHECKPOINT, FIELD_CHECKPOINT_DATA);
 	change = idem_store_update(s, next, &payload);
 	if (change == CHANGE_DONE)
 		flush_at_commit(next);

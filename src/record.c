@@ -811,13 +811,16 @@ idem_store_looks_unlocked(IdemStore *s)
 	uint16		infomask;
 	TransactionId locker;
 
+	if (s->own)
+		return true;
+
 	/* others may change the two at any time; they must belong together */
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	infomask = tuple->t_data->t_infomask;
 	locker = HeapTupleHeaderGetRawXmax(tuple->t_data);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 
-	if (s->own || (infomask & HEAP_XMAX_INVALID) != 0)
+	if ((infomask & HEAP_XMAX_INVALID) != 0)
 		return true;
 	if ((infomask & HEAP_XMAX_IS_MULTI) != 0)
 		return !MultiXactIdIsRunning(locker, HEAP_XMAX_IS_LOCKED_ONLY(infomask));

@@ -8,9 +8,9 @@
  * - Only a claim or takeover grants the right to act, and each grant but a
  *   repeat carries a new token: 128 random bits, or the caller's, which is
  *   refused while the record still knows it.  Finish, extend, checkpoint and
- *   assert go by the token alone, so whoever was replaced is
- *   refused, however late it comes; and an owner whose lease merely ran out
- *   is not, because nobody acted in its place.
+ *   assert go by the token alone, so whoever was replaced is refused, however
+ *   late it comes; and an owner whose lease merely ran out is not, because
+ *   nobody acted in its place.
  * - A lapsed lease turns into a new attempt only where the record says
  *   "retry".  Otherwise the answer stays "unknown" whatever time does: no
  *   comparison with the clock leads from there to a grant.

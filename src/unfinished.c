@@ -266,6 +266,9 @@ refuse_unfinished(const char *what)
 {
 	dlist_iter	iter;
 
+	if (dlist_is_empty(&claims))
+		return;
+
 	/* an identity that is stored out of line needs a snapshot to be read */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	dlist_foreach(iter, &claims)
@@ -293,12 +296,10 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			FAULT_POINT("at commit");
-			if (!dlist_is_empty(&claims))
-				refuse_unfinished("commit");
+			refuse_unfinished("commit");
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (!dlist_is_empty(&claims))
-				refuse_unfinished("prepare the transaction");
+			refuse_unfinished("prepare the transaction");
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
