@@ -259,7 +259,7 @@ idem_finish(PG_FUNCTION_ARGS)
 	req.ttl = idem_arg_ttl(fcinfo, 9, 0);
 
 	open_on_identity(fcinfo, &s, true);
-	recorded = idem_run_finish(&s, &req, &response, &finished);
+	recorded = idem_run_finish(&s, &req, &response, NULL, &finished);
 	idem_store_close(&s);
 	PG_RETURN_BOOL(recorded);
 }
@@ -484,7 +484,7 @@ idem_execute(PG_FUNCTION_ARGS)
 		open_on_identity(fcinfo, &s, true);
 		memcpy(finish.token, result.rec.token, IDEM_TOKEN_LEN);
 		/* a command that finished the claim itself has stored another answer */
-		if (!idem_run_finish(&s, &finish, &response, &result.rec))
+		if (!idem_run_finish(&s, &finish, &response, &result.place, &result.rec))
 			idem_require_ownership(&s, IDEM_LOST_FINISHED);
 		result.outcome = OUTCOME_EXECUTED;
 		result.payload = response;

@@ -17,8 +17,10 @@
 #include "access/htup_details.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 #include "utils/uuid.h"
 
 #include "answer.h"
@@ -72,9 +74,16 @@ static const RowShape shapes[] = {
 
 #define MAX_ROW_ATTS	13
 
+static uint64
+row_type_state(Oid rowtype)
+{
+	return lookup_type_cache(rowtype, TYPECACHE_TUPDESC)->tupDesc_identifier;
+}
+
 /*
- * The row type of the function called.  Looked up once per function and kept:
- * building it costs more than the probe.
+ * The row type of the function called, in a form that is kept: finding and
+ * copying it costs as much as the probe.  The type cache numbers the states of
+ * a named type, so a kept form that the type has left behind is not used.
  */
 static TupleDesc
 row_desc(FunctionCallInfo fcinfo, IdemRowType type)
@@ -82,28 +91,38 @@ row_desc(FunctionCallInfo fcinfo, IdemRowType type)
 	static struct
 	{
 		Oid			function;
+		Oid			rowtype;
+		uint64		state;
 		TupleDesc	desc;
 	}			cache[4];
 	static int	next = 0;
 	Oid			function = fcinfo->flinfo->fn_oid;
 	TupleDesc	desc;
+	Oid			rowtype;
 	MemoryContext old;
 
 	for (int i = 0; i < (int) lengthof(cache); i++)
-		if (cache[i].function == function)
+		if (cache[i].function == function &&
+			cache[i].state == row_type_state(cache[i].rowtype))
 			return cache[i].desc;
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+	if (get_call_result_type(fcinfo, &rowtype, &desc) != TYPEFUNC_COMPOSITE ||
 		desc->natts != shapes[type].natts)
-		elog(ERROR, "function %u does not return the row it should", function);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function \"%s\" does not return the row that it should",
+						get_func_name(function)),
+				 errhint("Restore the row type that the extension made.")));
 
 	old = MemoryContextSwitchTo(CacheMemoryContext);
-	desc = BlessTupleDesc(CreateTupleDescCopy(desc));
+	desc = CreateTupleDescCopy(desc);
 	MemoryContextSwitchTo(old);
 
 	if (cache[next].desc)
 		FreeTupleDesc(cache[next].desc);
 	cache[next].function = function;
+	cache[next].rowtype = rowtype;
+	cache[next].state = row_type_state(rowtype);
 	cache[next].desc = desc;
 	next = (next + 1) % lengthof(cache);
 	return desc;

@@ -48,13 +48,28 @@ static const IdemPayload no_payload = {
 	.isnull = {true, true, true, true, true, true},
 };
 
+/*
+ * A new token: random bits that nobody can guess.  They are drawn from the
+ * operating system's or OpenSSL's generator for many tokens at once, since a
+ * call of it costs a tenth of a claim; what is handed out is wiped.
+ */
 static void
 draw_token(uint8 *token)
 {
-	if (!pg_strong_random(token, IDEM_TOKEN_LEN))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate random values")));
+	static uint8 drawn[32 * IDEM_TOKEN_LEN];
+	static Size left = 0;
+
+	if (left == 0)
+	{
+		if (!pg_strong_random(drawn, sizeof(drawn)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate random values")));
+		left = sizeof(drawn);
+	}
+	left -= IDEM_TOKEN_LEN;
+	memcpy(token, drawn + left, IDEM_TOKEN_LEN);
+	memset(drawn + left, 0, IDEM_TOKEN_LEN);
 }
 
 /* An outside effect must not outlive the memory of its claim. */
@@ -169,6 +184,7 @@ take(IdemStore *s, const IdemRequest *req, IdemVerdict verdict, bool live,
 	result->outcome = granted(req, next);
 	result->rec = *next;
 	result->known = true;
+	result->place = idem_store_place(s);
 	return CHANGE_DONE;
 }
 
@@ -463,11 +479,11 @@ decide_finish(const IdemStore *s, const IdemFinish *req, bool found, IdemRecord 
 
 /*
  * True: recorded now, as *finished.  False: this token had recorded this
- * state before.
+ * state before.  place: where this transaction's claim was written, if known.
  */
 bool
 idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response,
-				IdemRecord *finished)
+				const IdemPlace *place, IdemRecord *finished)
 {
 	IdemRecord	next;
 	IdemPayload payload;
@@ -475,8 +491,9 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 
 	do
 	{
-		bool		found = find_settled(s);
+		bool		found = (place && idem_store_revisit(s, place)) || find_settled(s);
 
+		place = NULL;
 		/* a retried finish is answered without a lock */
 		if (decide_finish(s, req, found, &next) == IDEM_ALREADY)
 			return false;

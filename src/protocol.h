@@ -34,12 +34,13 @@ typedef struct IdemResult
 	bool		known;			/* rec and payload are set */
 	IdemRecord	rec;
 	IdemPayload payload;		/* may point into the store's slot */
+	IdemPlace	place;			/* of a granted claim's record */
 } IdemResult;
 
 extern void idem_run_claim(IdemStore *s, const IdemRequest *req, IdemResult *result);
 extern void idem_run_lookup(IdemStore *s, IdemResult *result);
 extern bool idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response,
-							IdemRecord *finished);
+							const IdemPlace *place, IdemRecord *finished);
 extern void idem_require_ownership(const IdemStore *s, IdemOwnership ownership);
 extern TimestampTz idem_run_extend(IdemStore *s, const IdemRenewal *req);
 extern TimestampTz idem_run_checkpoint(IdemStore *s, const IdemRenewal *req,

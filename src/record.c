@@ -526,6 +526,41 @@ idem_store_probe_surely(IdemStore *s)
 	return found;
 }
 
+/* Where the version lies that was just inserted or updated. */
+IdemPlace
+idem_store_place(IdemStore *s)
+{
+	IdemPlace	place = {s->rel->rd_rel->relfilenode, s->new_slot->tts_tid};
+
+	return place;
+}
+
+/*
+ * Go back to a version that this transaction wrote, without the index.  True
+ * as after PROBE_LIVE.  False if it is not there any more, because a later
+ * command of the transaction changed it or rewrote the table; probe then.
+ *
+ * Nobody else can change or remove our uncommitted version, so while the
+ * table is the same file its TID means that version or a successor of ours.
+ */
+bool
+idem_store_revisit(IdemStore *s, const IdemPlace *place)
+{
+	SnapshotData self;
+	ItemPointerData tid = place->tid;
+
+	if (!OidIsValid(place->file) || place->file != s->rel->rd_rel->relfilenode)
+		return false;
+
+	InitDirtySnapshot(self);
+	if (!table_tuple_fetch_row_version(s->rel, &tid, &self, s->slot) ||
+		TransactionIdIsValid(self.xmin) || TransactionIdIsValid(self.xmax) ||
+		!same_identity(s))
+		return false;
+	accept_version(s);
+	return s->own;
+}
+
 /* ----------------------------------------------------------------
  * Writing
  * ---------------------------------------------------------------- */

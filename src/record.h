@@ -63,6 +63,13 @@ typedef struct IdemTids
 	ItemPointerData *tid;
 } IdemTids;
 
+/* Where this transaction's own version of a record lies. */
+typedef struct IdemPlace
+{
+	Oid			file;			/* the table's relfilenode; invalid: not known */
+	ItemPointerData tid;
+} IdemPlace;
+
 typedef struct IdemStore
 {
 	Relation	rel;
@@ -102,6 +109,8 @@ extern void idem_store_close(IdemStore *s);
 
 extern IdemProbe idem_store_probe(IdemStore *s);
 extern IdemProbe idem_store_probe_surely(IdemStore *s);
+extern IdemPlace idem_store_place(IdemStore *s);
+extern bool idem_store_revisit(IdemStore *s, const IdemPlace *place);
 extern void idem_store_payload(IdemStore *s, IdemPayload *payload);
 extern bool idem_store_made_by_statement(IdemStore *s);
 

@@ -16,19 +16,19 @@ FROM pg_extension e
 	JOIN pg_proc p ON p.oid = d.objid
 WHERE e.extname = 'idempotency';
 
-SELECT plan(3 + 7 * 18);
+SELECT plan(5 + 7 * 18);
 
 CREATE TEMP TABLE contract (name text, arguments text, result text);
 INSERT INTO contract VALUES
 ('idem_claim',
- 'scope text, key text, principal text DEFAULT ''''::text, request jsonb DEFAULT NULL::jsonb, fingerprint bytea DEFAULT NULL::bytea, ttl interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, on_abandon text DEFAULT NULL::text, claim_token uuid DEFAULT NULL::uuid, OUT outcome text, OUT state text, OUT token uuid, OUT attempt integer, OUT recovered boolean, OUT checkpoint text, OUT checkpoint_data jsonb, OUT response_code integer, OUT response_body text, OUT response_headers jsonb, OUT response_bytes bytea, OUT lease_expires_at timestamp with time zone, OUT expires_at timestamp with time zone',
- 'record'),
+ 'scope text, key text, principal text DEFAULT ''''::text, request jsonb DEFAULT NULL::jsonb, fingerprint bytea DEFAULT NULL::bytea, ttl interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, on_abandon text DEFAULT NULL::text, claim_token uuid DEFAULT NULL::uuid',
+ 'idem_claim_row'),
 ('idem_finish',
  'scope text, key text, principal text DEFAULT ''''::text, token uuid DEFAULT NULL::uuid, state text DEFAULT ''succeeded''::text, response_code integer DEFAULT NULL::integer, response_body text DEFAULT NULL::text, response_headers jsonb DEFAULT NULL::jsonb, response_bytes bytea DEFAULT NULL::bytea, ttl interval DEFAULT NULL::interval',
  'boolean'),
 ('idem_lookup',
- 'scope text, key text, principal text DEFAULT ''''::text, OUT outcome text, OUT state text, OUT attempt integer, OUT checkpoint text, OUT checkpoint_data jsonb, OUT response_code integer, OUT response_body text, OUT response_headers jsonb, OUT response_bytes bytea, OUT lease_expires_at timestamp with time zone, OUT expires_at timestamp with time zone',
- 'record'),
+ 'scope text, key text, principal text DEFAULT ''''::text',
+ 'idem_lookup_row'),
 ('idem_sweep',
  'max_rows integer DEFAULT 1000, OUT deleted bigint, OUT unresolved bigint, OUT more boolean',
  'record'),
@@ -45,11 +45,11 @@ INSERT INTO contract VALUES
  'scope text, key text, principal text DEFAULT ''''::text, token uuid DEFAULT NULL::uuid',
  'void'),
 ('idem_takeover',
- 'scope text, key text, principal text DEFAULT ''''::text, lease interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, force boolean DEFAULT false, OUT outcome text, OUT state text, OUT token uuid, OUT attempt integer, OUT recovered boolean, OUT checkpoint text, OUT checkpoint_data jsonb, OUT response_code integer, OUT response_body text, OUT response_headers jsonb, OUT response_bytes bytea, OUT lease_expires_at timestamp with time zone, OUT expires_at timestamp with time zone',
- 'record'),
+ 'scope text, key text, principal text DEFAULT ''''::text, lease interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, force boolean DEFAULT false',
+ 'idem_claim_row'),
 ('idem_resolve',
- 'scope text, key text, principal text DEFAULT ''''::text, state text DEFAULT NULL::text, response_code integer DEFAULT NULL::integer, response_body text DEFAULT NULL::text, response_headers jsonb DEFAULT NULL::jsonb, response_bytes bytea DEFAULT NULL::bytea, ttl interval DEFAULT NULL::interval, force boolean DEFAULT false, OUT outcome text, OUT state text, OUT attempt integer, OUT checkpoint text, OUT checkpoint_data jsonb, OUT response_code integer, OUT response_body text, OUT response_headers jsonb, OUT response_bytes bytea, OUT lease_expires_at timestamp with time zone, OUT expires_at timestamp with time zone',
- 'record'),
+ 'scope text, key text, principal text DEFAULT ''''::text, state text DEFAULT NULL::text, response_code integer DEFAULT NULL::integer, response_body text DEFAULT NULL::text, response_headers jsonb DEFAULT NULL::jsonb, response_bytes bytea DEFAULT NULL::bytea, ttl interval DEFAULT NULL::interval, force boolean DEFAULT false',
+ 'idem_lookup_row'),
 ('idem_forget',
  'scope text, key text, principal text DEFAULT ''''::text',
  'boolean'),
@@ -60,8 +60,8 @@ INSERT INTO contract VALUES
  'scope text, keys text[], principal text DEFAULT ''''::text, ttl interval DEFAULT NULL::interval',
  'SETOF text'),
 ('idem_execute',
- 'scope text, key text, principal text DEFAULT ''''::text, request jsonb DEFAULT NULL::jsonb, command text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, OUT outcome text, OUT state text, OUT token uuid, OUT attempt integer, OUT recovered boolean, OUT checkpoint text, OUT checkpoint_data jsonb, OUT response_code integer, OUT response_body text, OUT response_headers jsonb, OUT response_bytes bytea, OUT lease_expires_at timestamp with time zone, OUT expires_at timestamp with time zone',
- 'record'),
+ 'scope text, key text, principal text DEFAULT ''''::text, request jsonb DEFAULT NULL::jsonb, command text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval',
+ 'idem_claim_row'),
 ('idem_fingerprint', 'request jsonb', 'bytea'),
 ('idem_grant', 'grantee regrole, privilege text DEFAULT ''client''::text', 'void'),
 ('idem_revoke', 'grantee regrole, privilege text DEFAULT ''client''::text', 'void'),
@@ -71,7 +71,7 @@ SELECT set_eq('SELECT name FROM member', 'SELECT name FROM contract', 'the funct
 SELECT is(count(*), count(DISTINCT name), 'none is overloaded, so that named arguments are never ambiguous') FROM member;
 SELECT is(prokind, 'p'::"char", 'idem_sweep_all is a procedure') FROM member WHERE name = 'idem_sweep_all';
 
-SELECT is(pg_get_function_arguments(m.oid), c.arguments, c.name || ': arguments, types, order, defaults and result columns')
+SELECT is(pg_get_function_arguments(m.oid), c.arguments, c.name || ': arguments, types, order and defaults')
 FROM contract c LEFT JOIN member m USING (name) ORDER BY c.name;
 SELECT is(pg_get_function_result(m.oid), c.result, c.name || ': result')
 FROM contract c LEFT JOIN member m USING (name) ORDER BY c.name;
@@ -87,6 +87,18 @@ FROM contract c LEFT JOIN member m USING (name) ORDER BY c.name;
 SELECT ok(CASE WHEN l.lanname = 'c' THEN m.proconfig IS NULL AND m.prosrc = m.name
 	ELSE 'search_path=pg_catalog, pg_temp' = ANY (m.proconfig) END, c.name || ': no name is looked up by the caller''s search_path')
 FROM contract c LEFT JOIN member m USING (name) LEFT JOIN pg_language l ON l.oid = m.prolang ORDER BY c.name;
+
+CREATE FUNCTION pg_temp.columns_of(rowtype regtype) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
+	FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid
+	WHERE t.oid = rowtype AND NOT a.attisdropped
+$$;
+SELECT is(pg_temp.columns_of('idem_claim_row'),
+	'outcome text, state text, token uuid, attempt integer, recovered boolean, checkpoint text, checkpoint_data jsonb, response_code integer, response_body text, response_headers jsonb, response_bytes bytea, lease_expires_at timestamp with time zone, expires_at timestamp with time zone',
+	'idem_claim_row: columns, types and order');
+SELECT is(pg_temp.columns_of('idem_lookup_row'),
+	'outcome text, state text, attempt integer, checkpoint text, checkpoint_data jsonb, response_code integer, response_body text, response_headers jsonb, response_bytes bytea, lease_expires_at timestamp with time zone, expires_at timestamp with time zone',
+	'idem_lookup_row: columns, types and order');
 
 SELECT * FROM finish();
 ROLLBACK;
