@@ -189,6 +189,28 @@ FROM generate_series(1, 200) n, LATERAL idem_execute('execute', 'again ' || n, c
 SELECT pg_temp.failing('SELECT * FROM idem_execute(''execute'', ''never'', command => ''SELECT nonsense'')') IS NOT NULL FROM generate_series(1, 3);
 SELECT count(*) < 100 AS bounded FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource' AND ident ~ '^SELECT [0-9]+$';
 
+-- a command that changes its own record, moves it or takes it away
+CREATE FUNCTION pg_temp.meddle(_key text, _command text) RETURNS TABLE (result jsonb, error text, kept jsonb) LANGUAGE plpgsql AS $$
+BEGIN
+	BEGIN
+		SELECT pg_temp.seen(to_jsonb(e) - '{attempt,recovered,expires_at}'::text[]) INTO result
+		FROM idem_execute('execute', _key, command => _command) e;
+	EXCEPTION WHEN OTHERS THEN
+		error := SQLSTATE;
+	END;
+	SELECT pg_temp.seen(to_jsonb(l) - '{attempt,expires_at}'::text[]) INTO kept FROM idem_lookup('execute', _key) l;
+	RETURN NEXT;
+END $$;
+CREATE FUNCTION regress_rewrite(how text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN EXECUTE how; RETURN 'rewritten'; END $$;
+SELECT * FROM pg_temp.meddle('moved', $$UPDATE idem_record SET checkpoint = 'meddled' WHERE key = 'moved' RETURNING checkpoint$$);
+SELECT checkpoint FROM idem_record WHERE key = 'moved';
+SELECT * FROM pg_temp.meddle('deleted', $$DELETE FROM idem_record WHERE key = 'deleted' RETURNING key$$);
+SELECT * FROM pg_temp.meddle('rewritten', $$SELECT regress_rewrite('CLUSTER idem_record USING idem_record_pkey')$$);
+SELECT * FROM pg_temp.meddle('emptied', $$SELECT regress_rewrite('TRUNCATE idem_record')$$);
+SELECT * FROM pg_temp.meddle('forgotten', $$SELECT idem_forget('execute', 'forgotten')$$);
+SELECT * FROM pg_temp.meddle('again', $$WITH f AS MATERIALIZED (SELECT idem_forget('execute', 'again') AS done) SELECT c.outcome FROM f, LATERAL idem_claim('execute', 'again', ttl => CASE WHEN f.done THEN interval '1 h' END) c$$);
+DROP FUNCTION regress_rewrite(text);
+
 -- a command that makes the table one that cannot be used is refused as a whole
 CREATE FUNCTION regress_never() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''fired''; END';
 SELECT f.code, f.detail FROM pg_temp.failing($$SELECT * FROM idem_execute('execute', 'ddl', command => 'CREATE TRIGGER t BEFORE UPDATE ON idem_record FOR EACH ROW EXECUTE FUNCTION regress_never()')$$) f;
