@@ -118,6 +118,68 @@ COMMENT ON INDEX idem_record_sweep_idx IS 'expired records, oldest first';
 COMMENT ON INDEX idem_record_lease_idx IS 'leased and unresolved records';
 
 -- ---------------------------------------------------------------------------
+-- The policies of scopes.  Every session remembers the rows: the triggers tell
+-- it when they change, whoever changes them and however; see src/policy.c.
+-- The role is a name, so that a restore without it keeps the scope closed
+-- instead of failing.
+-- ---------------------------------------------------------------------------
+CREATE TABLE idem_policy (
+	scope text COLLATE "C" NOT NULL,
+	ttl interval,
+	lease interval,
+	wait interval,
+	on_abandon text COLLATE "C",
+	role name,
+	CONSTRAINT idem_policy_pkey PRIMARY KEY (scope),
+	CONSTRAINT idem_policy_scope_check CHECK (
+		octet_length(scope) BETWEEN 1 AND 255 AND scope !~ '[\x01-\x1F\x7F]'),
+	CONSTRAINT idem_policy_ttl_check CHECK (
+		ttl > interval '0' AND ttl <= interval '365250 days'),
+	CONSTRAINT idem_policy_lease_check CHECK (
+		lease >= interval '0' AND lease <= interval '365250 days'),
+	CONSTRAINT idem_policy_wait_check CHECK (
+		wait >= interval '0' AND wait <= interval '365250 days'),
+	CONSTRAINT idem_policy_on_abandon_check CHECK (on_abandon IN ('unknown', 'retry')),
+	CONSTRAINT idem_policy_role_check CHECK (role NOT IN ('', 'none', 'public'))
+);
+
+CREATE FUNCTION idem_policy_changed()
+RETURNS trigger
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION idem_policy_changed()
+IS 'tells every session to read idem_policy again';
+
+CREATE TRIGGER idem_policy_changed
+	BEFORE INSERT OR UPDATE OR DELETE ON idem_policy
+	FOR EACH ROW EXECUTE FUNCTION idem_policy_changed();
+CREATE TRIGGER idem_policy_truncated
+	BEFORE TRUNCATE ON idem_policy
+	FOR EACH STATEMENT EXECUTE FUNCTION idem_policy_changed();
+-- also where logical replication applies a change
+ALTER TABLE idem_policy ENABLE ALWAYS TRIGGER idem_policy_changed;
+ALTER TABLE idem_policy ENABLE ALWAYS TRIGGER idem_policy_truncated;
+
+SELECT pg_catalog.pg_extension_config_dump('idem_policy', '');
+
+COMMENT ON TABLE idem_policy IS 'what holds for a scope where a call does not say: defaults, and who may use it';
+COMMENT ON COLUMN idem_policy.scope IS 'the scope this row is for, 1 to 255 bytes';
+COMMENT ON COLUMN idem_policy.ttl IS 'how long a record replays and a mark is remembered; null: idempotency.ttl, idempotency.once_ttl';
+COMMENT ON COLUMN idem_policy.lease IS 'length of the lease of a claim or takeover, 0 for none; null: idempotency.lease';
+COMMENT ON COLUMN idem_policy.wait IS 'how long a claim or takeover waits for one in flight; null: idempotency.wait';
+COMMENT ON COLUMN idem_policy.on_abandon IS 'what a lapsed lease means: unknown or retry; null: idempotency.on_abandon';
+COMMENT ON COLUMN idem_policy.role IS 'only members of this role may use the scope; null: whoever may call the functions';
+COMMENT ON CONSTRAINT idem_policy_pkey ON idem_policy IS 'one policy per scope';
+COMMENT ON CONSTRAINT idem_policy_scope_check ON idem_policy IS 'what a call accepts as scope';
+COMMENT ON CONSTRAINT idem_policy_ttl_check ON idem_policy IS 'what a call accepts as ttl';
+COMMENT ON CONSTRAINT idem_policy_lease_check ON idem_policy IS 'what a call accepts as lease';
+COMMENT ON CONSTRAINT idem_policy_wait_check ON idem_policy IS 'what a call accepts as wait';
+COMMENT ON CONSTRAINT idem_policy_on_abandon_check ON idem_policy IS 'what a call accepts as on_abandon';
+COMMENT ON CONSTRAINT idem_policy_role_check ON idem_policy IS 'names that no role can have';
+COMMENT ON TRIGGER idem_policy_changed ON idem_policy IS 'no session goes by a row that has changed';
+COMMENT ON TRIGGER idem_policy_truncated ON idem_policy IS 'no session goes by a row that is gone';
+
+-- ---------------------------------------------------------------------------
 -- The rows that calls answer with.  Named types, because the executor finds
 -- the shape of a named row ready made and puts that of OUT columns together
 -- anew for each execution, which cost a seventh of a replay.
@@ -351,7 +413,7 @@ AS $$
 DECLARE
 	client constant text[] := '{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint}';
 	monitor constant text[] := '{idem_unresolved,idem_health}';
-	operator constant text[] := '{idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget}';
+	operator constant text[] := '{idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget,idem_policy}';
 	members constant text[] := CASE privilege
 		WHEN 'client' THEN client
 		WHEN 'monitor' THEN monitor
@@ -372,7 +434,8 @@ BEGIN
 			JOIN pg_proc p ON p.oid = d.objid
 		WHERE e.extname = 'idempotency' AND p.proname = ANY (members)
 		UNION ALL
-		SELECT 'SELECT ON TABLE ' || c.oid::regclass::text
+		SELECT CASE c.relkind WHEN 'r' THEN 'SELECT, INSERT, UPDATE, DELETE ON TABLE ' ELSE 'SELECT ON TABLE ' END
+			|| c.oid::regclass::text
 		FROM pg_extension e
 			JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
 				AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass
@@ -431,9 +494,9 @@ COMMENT ON FUNCTION idem_revoke(regrole, text)
 IS 'revoke the privilege set client, monitor or operator; usage of the schema stays';
 
 -- On a fresh install PUBLIC can compute fingerprints and nothing else.
-REVOKE ALL ON idem_record, idem_unresolved, idem_health FROM PUBLIC;
+REVOKE ALL ON idem_record, idem_policy, idem_unresolved, idem_health FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_claim, idem_finish, idem_lookup, idem_extend,
 	idem_checkpoint, idem_assert, idem_once, idem_once_batch, idem_execute,
 	idem_sweep, idem_takeover, idem_resolve, idem_forget,
-	idem_privilege_set, idem_grant, idem_revoke FROM PUBLIC;
+	idem_policy_changed, idem_privilege_set, idem_grant, idem_revoke FROM PUBLIC;
 REVOKE ALL ON PROCEDURE idem_sweep_all FROM PUBLIC;

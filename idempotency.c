@@ -11,6 +11,7 @@
  *
  *		SQL function (here)		arguments in, row out
  *		src/args.c				read, check, default the arguments
+ *		src/policy.c			who may use the scope, and its defaults
  *		src/protocol.c			the loop of a call: probe, decide, change
  *		src/record.c			probe and change the table (see there for why
  *								dirty snapshots and speculative inserts)
@@ -39,6 +40,7 @@
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -56,6 +58,7 @@
 #include "src/execute.h"
 #include "src/fault.h"
 #include "src/fingerprint.h"
+#include "src/policy.h"
 #include "src/protocol.h"
 #include "src/sweep.h"
 #include "src/unfinished.h"
@@ -77,6 +80,7 @@ PG_FUNCTION_INFO_V1(idem_sweep_all);
 PG_FUNCTION_INFO_V1(idem_takeover);
 PG_FUNCTION_INFO_V1(idem_resolve);
 PG_FUNCTION_INFO_V1(idem_forget);
+PG_FUNCTION_INFO_V1(idem_policy_changed);
 
 PGDLLEXPORT void _PG_init(void);
 
@@ -166,14 +170,48 @@ require_writable(const char *call)
 	PreventCommandDuringRecovery(call);
 }
 
-/* Open the store of the function called, on the record that its first arguments name. */
+/* What a call is about. */
+typedef struct IdemTarget
+{
+	Oid			table;
+	IdemKey		key;
+	IdemDefaults defaults;
+} IdemTarget;
+
+/* The first three arguments of a client's call; the scope must be open to the user. */
 static void
-open_on_identity(FunctionCallInfo fcinfo, IdemStore *s, bool writing)
+client_target(FunctionCallInfo fcinfo, IdemTarget *target)
+{
+	idem_arg_identity(fcinfo, &target->key);
+	target->table = idem_table_of(fcinfo->flinfo->fn_oid);
+	idem_policy_admit(target->table, target->key.part[0], &target->defaults);
+}
+
+static void
+open_target(const IdemTarget *target, IdemStore *s, bool writing)
+{
+	idem_store_open(s, target->table, writing);
+	idem_store_set_key(s, &target->key);
+}
+
+/* For a client's call that takes nothing from the policy but leave. */
+static void
+open_for_client(FunctionCallInfo fcinfo, IdemStore *s, bool writing)
+{
+	IdemTarget	target;
+
+	client_target(fcinfo, &target);
+	open_target(&target, s, writing);
+}
+
+/* For an operator's call: every scope is open to it. */
+static void
+open_for_operator(FunctionCallInfo fcinfo, IdemStore *s)
 {
 	IdemKey		key;
 
 	idem_arg_identity(fcinfo, &key);
-	idem_store_open(s, idem_table_of(fcinfo->flinfo->fn_oid), writing);
+	idem_store_open(s, idem_table_of(fcinfo->flinfo->fn_oid), true);
 	idem_store_set_key(s, &key);
 }
 
@@ -219,17 +257,18 @@ count_arg(FunctionCallInfo fcinfo, int n, const char *name)
 Datum
 idem_claim(PG_FUNCTION_ARGS)
 {
+	IdemTarget	target;
 	IdemStore	s;
 	IdemResult	result;
 	IdemRequest req = {.kind = REQUEST_CLAIM};
-	IdemAbandon on_abandon = idem_setting_on_abandon;
 
 	require_writable("idem_claim()");
-	req.claim.ttl = idem_arg_ttl(fcinfo, 5, idem_setting_ttl);
-	req.claim.lease = idem_arg_lease(fcinfo, 6);
-	req.wait = idem_arg_wait(fcinfo, 7);
-	(void) idem_arg_on_abandon(fcinfo, 8, &on_abandon);
-	req.claim.on_abandon = on_abandon;
+	client_target(fcinfo, &target);
+	req.claim.ttl = idem_arg_ttl(fcinfo, 5, target.defaults.ttl);
+	req.claim.lease = idem_arg_lease(fcinfo, 6, target.defaults.lease);
+	req.wait = idem_arg_wait(fcinfo, 7, target.defaults.wait);
+	req.claim.on_abandon = target.defaults.on_abandon;
+	(void) idem_arg_on_abandon(fcinfo, 8, &req.claim.on_abandon);
 	req.claim.has_token = idem_arg_token(fcinfo, 9, req.claim.token);
 	if (req.claim.has_token && req.claim.lease == 0)
 		idem_bad_argument("claim_token", "needs a lease",
@@ -237,7 +276,7 @@ idem_claim(PG_FUNCTION_ARGS)
 	req.claim.has_fingerprint = idem_arg_fingerprint(fcinfo, 3, 4, req.claim.fingerprint);
 	note_caller(fcinfo, &req);
 
-	open_on_identity(fcinfo, &s, true);
+	open_target(&target, &s, true);
 	idem_run_claim(&s, &req, &result);
 	return answer_and_close(fcinfo, &s, ROW_CLAIM, &result);
 }
@@ -258,7 +297,7 @@ idem_finish(PG_FUNCTION_ARGS)
 	req.has_ttl = !PG_ARGISNULL(9);
 	req.ttl = idem_arg_ttl(fcinfo, 9, 0);
 
-	open_on_identity(fcinfo, &s, true);
+	open_for_client(fcinfo, &s, true);
 	recorded = idem_run_finish(&s, &req, &response, NULL, &finished);
 	idem_store_close(&s);
 	PG_RETURN_BOOL(recorded);
@@ -270,7 +309,7 @@ idem_lookup(PG_FUNCTION_ARGS)
 	IdemStore	s;
 	IdemResult	result;
 
-	open_on_identity(fcinfo, &s, false);
+	open_for_client(fcinfo, &s, false);
 	idem_run_lookup(&s, &result);
 	return answer_and_close(fcinfo, &s, ROW_LOOKUP, &result);
 }
@@ -294,7 +333,7 @@ idem_extend(PG_FUNCTION_ARGS)
 
 	require_writable("idem_extend()");
 	renewal_args(fcinfo, 4, &req);
-	open_on_identity(fcinfo, &s, true);
+	open_for_client(fcinfo, &s, true);
 	expiry = idem_run_extend(&s, &req);
 	idem_store_close(&s);
 	PG_RETURN_TIMESTAMPTZ(expiry);
@@ -312,7 +351,7 @@ idem_checkpoint(PG_FUNCTION_ARGS)
 	renewal_args(fcinfo, 7, &req);
 	idem_arg_checkpoint(fcinfo, 4, &checkpoint);
 	req.has_on_abandon = idem_arg_on_abandon(fcinfo, 6, &req.on_abandon);
-	open_on_identity(fcinfo, &s, true);
+	open_for_client(fcinfo, &s, true);
 	expiry = idem_run_checkpoint(&s, &req, &checkpoint);
 	idem_store_close(&s);
 	PG_RETURN_TIMESTAMPTZ(expiry);
@@ -326,7 +365,7 @@ idem_assert(PG_FUNCTION_ARGS)
 
 	require_writable("idem_assert()");
 	renewal_args(fcinfo, -1, &req);
-	open_on_identity(fcinfo, &s, true);
+	open_for_client(fcinfo, &s, true);
 	idem_run_assert(&s, &req);
 	idem_store_close(&s);
 	PG_RETURN_VOID();
@@ -339,13 +378,15 @@ idem_assert(PG_FUNCTION_ARGS)
 Datum
 idem_once(PG_FUNCTION_ARGS)
 {
+	IdemTarget	target;
 	IdemStore	s;
 	int64		ttl;
 	bool		first;
 
 	require_writable("idem_once()");
-	ttl = idem_arg_ttl(fcinfo, 3, idem_setting_once_ttl);
-	open_on_identity(fcinfo, &s, true);
+	client_target(fcinfo, &target);
+	ttl = idem_arg_ttl(fcinfo, 3, target.defaults.once_ttl);
+	open_target(&target, &s, true);
 	first = idem_run_once(&s, ttl);
 	idem_store_close(&s);
 	PG_RETURN_BOOL(first);
@@ -391,21 +432,25 @@ static int
 mark_batch(FunctionCallInfo fcinfo, Datum *keys, int n)
 {
 	IdemStore	s;
-	IdemKey		key;
-	int64		ttl = idem_arg_ttl(fcinfo, 3, idem_setting_once_ttl);
+	IdemTarget	target;
+	IdemKey    *key = &target.key;
+	int64		ttl;
 	int			fresh = 0;
 	MemoryContext per_key = AllocSetContextCreate(CurrentMemoryContext, "idem_once_batch",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext old;
 
-	key.part[0] = idem_arg_text(fcinfo, 0, "scope", 1);
-	key.part[2] = idem_arg_text(fcinfo, 2, "principal", 0);
-	idem_check_principal(key.part[2]);
-	idem_store_open(&s, idem_table_of(fcinfo->flinfo->fn_oid), true);
+	key->part[0] = idem_arg_text(fcinfo, 0, "scope", 1);
+	key->part[2] = idem_arg_text(fcinfo, 2, "principal", 0);
+	idem_check_principal(key->part[2]);
+	target.table = idem_table_of(fcinfo->flinfo->fn_oid);
+	idem_policy_admit(target.table, key->part[0], &target.defaults);
+	ttl = idem_arg_ttl(fcinfo, 3, target.defaults.once_ttl);
+	idem_store_open(&s, target.table, true);
 	for (int i = 0; i < n; i++)
 	{
-		key.part[1] = keys[i];
-		idem_store_set_key(&s, &key);
+		key->part[1] = keys[i];
+		idem_store_set_key(&s, key);
 		old = MemoryContextSwitchTo(per_key);
 		if (idem_run_once(&s, ttl))
 			keys[fresh++] = keys[i];
@@ -455,6 +500,7 @@ idem_once_batch(PG_FUNCTION_ARGS)
 Datum
 idem_execute(PG_FUNCTION_ARGS)
 {
+	IdemTarget	target;
 	IdemStore	s;
 	IdemResult	result;
 	IdemRequest req = {.kind = REQUEST_CLAIM};
@@ -466,13 +512,14 @@ idem_execute(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(4))
 		idem_bad_argument("command", "must not be null", "Give the SQL statement to run.");
 	command = text_to_cstring(PG_GETARG_TEXT_PP(4));
-	req.claim.ttl = idem_arg_ttl(fcinfo, 5, idem_setting_ttl);
-	req.wait = idem_arg_wait(fcinfo, 6);
+	client_target(fcinfo, &target);
+	req.claim.ttl = idem_arg_ttl(fcinfo, 5, target.defaults.ttl);
+	req.wait = idem_arg_wait(fcinfo, 6, target.defaults.wait);
 	req.claim.has_fingerprint = !PG_ARGISNULL(3);
 	if (req.claim.has_fingerprint)
 		idem_fingerprint_jsonb(PG_GETARG_JSONB_P(3), req.claim.fingerprint);
 
-	open_on_identity(fcinfo, &s, true);
+	open_target(&target, &s, true);
 	idem_run_claim(&s, &req, &result);
 	if (result.outcome == OUTCOME_CLAIMED)
 	{
@@ -481,7 +528,7 @@ idem_execute(PG_FUNCTION_ARGS)
 		idem_execute_command(command, PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3),
 							 PG_ARGISNULL(3), &response);
 		idem_check_response_size(&response);
-		open_on_identity(fcinfo, &s, true);
+		open_target(&target, &s, true);
 		memcpy(finish.token, result.rec.token, IDEM_TOKEN_LEN);
 		/* a command that finished the claim itself has stored another answer */
 		if (!idem_run_finish(&s, &finish, &response, &result.place, &result.rec))
@@ -587,17 +634,21 @@ idem_sweep_all(PG_FUNCTION_ARGS)
 Datum
 idem_takeover(PG_FUNCTION_ARGS)
 {
+	IdemTarget	target;
 	IdemStore	s;
 	IdemResult	result;
 	IdemRequest req = {.kind = REQUEST_TAKEOVER};
 
 	require_writable("idem_takeover()");
-	req.claim.lease = idem_arg_lease(fcinfo, 3);
-	req.wait = idem_arg_wait(fcinfo, 4);
+	idem_arg_identity(fcinfo, &target.key);
+	target.table = idem_table_of(fcinfo->flinfo->fn_oid);
+	idem_policy_defaults(target.table, target.key.part[0], &target.defaults);
+	req.claim.lease = idem_arg_lease(fcinfo, 3, target.defaults.lease);
+	req.wait = idem_arg_wait(fcinfo, 4, target.defaults.wait);
 	req.claim.force = bool_arg(fcinfo, 5, "force");
 	note_caller(fcinfo, &req);
 
-	open_on_identity(fcinfo, &s, true);
+	open_target(&target, &s, true);
 	idem_run_claim(&s, &req, &result);
 	return answer_and_close(fcinfo, &s, ROW_CLAIM, &result);
 }
@@ -617,7 +668,7 @@ idem_resolve(PG_FUNCTION_ARGS)
 	req.claim.force = bool_arg(fcinfo, 9, "force");
 	note_caller(fcinfo, &req);
 
-	open_on_identity(fcinfo, &s, true);
+	open_for_operator(fcinfo, &s);
 	idem_run_claim(&s, &req, &result);
 	return answer_and_close(fcinfo, &s, ROW_LOOKUP, &result);
 }
@@ -629,8 +680,33 @@ idem_forget(PG_FUNCTION_ARGS)
 	bool		forgotten;
 
 	require_writable("idem_forget()");
-	open_on_identity(fcinfo, &s, true);
+	open_for_operator(fcinfo, &s);
 	forgotten = idem_run_forget(&s);
 	idem_store_close(&s);
 	PG_RETURN_BOOL(forgotten);
+}
+
+/* ----------------------------------------------------------------
+ * Triggers
+ * ---------------------------------------------------------------- */
+
+/*
+ * Before each change of a row of idem_policy, and before it is truncated:
+ * every session must read the table again.
+ */
+Datum
+idem_policy_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("idem_policy_changed must be called as a trigger")));
+
+	idem_policy_will_change(RelationGetRelid(trigger->tg_relation));
+	if (!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		return PointerGetDatum(NULL);
+	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ?
+						   trigger->tg_newtuple : trigger->tg_trigtuple);
 }

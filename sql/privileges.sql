@@ -42,6 +42,11 @@ INSERT INTO regress_calls VALUES
 	(20, 'record', 'UPDATE idem_record SET state = ''x'''),
 	(21, 'record', 'DELETE FROM idem_record'),
 	(22, 'record', 'TRUNCATE idem_record'),
+	(26, 'policy', 'SELECT * FROM idem_policy'),
+	(27, 'policy', 'INSERT INTO idem_policy (scope) VALUES (NULL)'),
+	(28, 'policy', 'UPDATE idem_policy SET scope = NULL'),
+	(29, 'policy', 'DELETE FROM idem_policy'),
+	(30, 'policy', 'TRUNCATE idem_policy'),
 	(23, 'grant', 'SELECT idem_grant(''regress_nothing'', ''x'')'),
 	(24, 'revoke', 'SELECT idem_revoke(''regress_nothing'', ''x'')'),
 	(25, 'privilege_set', 'SELECT idem_privilege_set(''x'')');

@@ -21,11 +21,6 @@
 #include "args.h"
 #include "fingerprint.h"
 
-#define MAX_TEXT_BYTES	255
-
-/* Long enough for anyone; short enough that no sum of times can overflow. */
-#define MAX_DURATION	(INT64CONST(36525) * 10 * USECS_PER_DAY)
-
 void
 idem_bad_argument(const char *name, const char *problem, const char *hint)
 {
@@ -50,7 +45,7 @@ idem_check_text(Datum value, const char *name, int min)
 
 	if (len < min)
 		idem_bad_argument(name, "must not be empty", "Give 1 to 255 bytes.");
-	if (len > MAX_TEXT_BYTES)
+	if (len > IDEM_MAX_TEXT)
 		idem_bad_argument(name, "is too long",
 						  "At most 255 bytes are allowed; hash what is longer.");
 	for (int i = 0; i < len; i++)
@@ -68,7 +63,7 @@ idem_arg_text(FunctionCallInfo fcinfo, int n, const char *name, int min)
 						  "Give 1 to 255 bytes." : "Leave it out, or give 0 to 255 bytes.");
 
 	/* the length is known without fetching a value stored out of line */
-	if (toast_raw_datum_size(PG_GETARG_DATUM(n)) - VARHDRSZ > MAX_TEXT_BYTES)
+	if (toast_raw_datum_size(PG_GETARG_DATUM(n)) - VARHDRSZ > IDEM_MAX_TEXT)
 		idem_bad_argument(name, "is too long",
 						  "At most 255 bytes are allowed; hash what is longer.");
 	return idem_check_text(PG_GETARG_DATUM(n), name, min);
@@ -105,7 +100,7 @@ duration(FunctionCallInfo fcinfo, int n, const char *name, bool zero_allowed)
 	Interval   *interval = PG_GETARG_INTERVAL_P(n);
 
 	if (!idem_interval_usecs(interval, &usecs) ||
-		usecs > MAX_DURATION || usecs < -MAX_DURATION)
+		usecs > IDEM_MAX_DURATION || usecs < -IDEM_MAX_DURATION)
 		idem_bad_argument(name, "is out of range", "At most 365250 days are allowed.");
 	if (usecs < 0)
 		idem_bad_argument(name, "must not be negative", zero_allowed ?
@@ -116,18 +111,16 @@ duration(FunctionCallInfo fcinfo, int n, const char *name, bool zero_allowed)
 }
 
 int64
-idem_arg_ttl(FunctionCallInfo fcinfo, int n, int default_seconds)
+idem_arg_ttl(FunctionCallInfo fcinfo, int n, int64 otherwise)
 {
-	return PG_ARGISNULL(n) ? default_seconds * USECS_PER_SEC :
-		duration(fcinfo, n, "ttl", false);
+	return PG_ARGISNULL(n) ? otherwise : duration(fcinfo, n, "ttl", false);
 }
 
 /* 0 is a transactional claim. */
 int64
-idem_arg_lease(FunctionCallInfo fcinfo, int n)
+idem_arg_lease(FunctionCallInfo fcinfo, int n, int64 otherwise)
 {
-	return PG_ARGISNULL(n) ? idem_setting_lease * INT64CONST(1000) :
-		duration(fcinfo, n, "lease", true);
+	return PG_ARGISNULL(n) ? otherwise : duration(fcinfo, n, "lease", true);
 }
 
 /* NULL keeps the length last given; a claim that is leased stays leased. */
@@ -141,10 +134,9 @@ idem_arg_renewal_lease(FunctionCallInfo fcinfo, int n, int64 *lease)
 }
 
 int64
-idem_arg_wait(FunctionCallInfo fcinfo, int n)
+idem_arg_wait(FunctionCallInfo fcinfo, int n, int64 otherwise)
 {
-	return PG_ARGISNULL(n) ? idem_setting_wait * INT64CONST(1000) :
-		duration(fcinfo, n, "wait", true);
+	return PG_ARGISNULL(n) ? otherwise : duration(fcinfo, n, "wait", true);
 }
 
 int64

@@ -15,6 +15,11 @@
 #define pg_noreturn pg_attribute_noreturn()
 #endif
 
+#define IDEM_MAX_TEXT	255		/* bytes of a scope, key or principal */
+
+/* Long enough for anyone; short enough that no sum of times can overflow. */
+#define IDEM_MAX_DURATION	(INT64CONST(36525) * 10 * USECS_PER_DAY)
+
 /* Settings, defined in idempotency.c. */
 extern int	idem_setting_ttl;		/* s */
 extern int	idem_setting_once_ttl;	/* s */
@@ -31,10 +36,10 @@ extern void idem_arg_identity(FunctionCallInfo fcinfo, IdemKey *key);
 extern Datum idem_arg_text(FunctionCallInfo fcinfo, int n, const char *name, int min);
 extern Datum idem_check_text(Datum value, const char *name, int min);
 extern void idem_check_principal(Datum value);
-extern int64 idem_arg_ttl(FunctionCallInfo fcinfo, int n, int default_seconds);
-extern int64 idem_arg_lease(FunctionCallInfo fcinfo, int n);
+extern int64 idem_arg_ttl(FunctionCallInfo fcinfo, int n, int64 otherwise);
+extern int64 idem_arg_lease(FunctionCallInfo fcinfo, int n, int64 otherwise);
 extern bool idem_arg_renewal_lease(FunctionCallInfo fcinfo, int n, int64 *lease);
-extern int64 idem_arg_wait(FunctionCallInfo fcinfo, int n);
+extern int64 idem_arg_wait(FunctionCallInfo fcinfo, int n, int64 otherwise);
 extern int64 idem_arg_pause(FunctionCallInfo fcinfo, int n);
 extern bool idem_arg_token(FunctionCallInfo fcinfo, int n, uint8 *token);
 extern bool idem_arg_fingerprint(FunctionCallInfo fcinfo, int request, int fingerprint,

@@ -13,6 +13,11 @@
  * the last use, and DDL that matters here needs a conflicting lock or, for
  * CREATE INDEX and REINDEX CONCURRENTLY, waits for its holders.
  *
+ * idem_policy is only read directly.  What could go wrong there is that rows
+ * are hidden from those who look, kept elsewhere, or changed without a word
+ * to the sessions that remember them: see policy.c, which asks each time it
+ * reads the table.
+ *
  * Copyright (c) 2026, idempotency contributors
  */
 #include "postgres.h"
@@ -24,11 +29,16 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_opfamily.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "nodes/primnodes.h"
+#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
+#include "utils/syscache.h"
 
 #include "shape.h"
 
@@ -66,6 +76,15 @@ static const ColumnShape columns[IDEM_NATTS] = {
 	{"sweep_at", TIMESTAMPTZOID, false},
 };
 
+static const ColumnShape policy_columns[IDEM_POLICY_NATTS] = {
+	{"scope", TEXTOID, true},
+	{"ttl", INTERVALOID, false},
+	{"lease", INTERVALOID, false},
+	{"wait", INTERVALOID, false},
+	{"on_abandon", TEXTOID, false},
+	{"role", NAMEOID, false},
+};
+
 /* By name, as the relation cache sorts them. */
 static const char *const checks[] = {
 	"idem_record_fingerprint_check",
@@ -92,10 +111,10 @@ refuse(Relation rel, int sqlstate, const char *why)
 {
 	ereport(ERROR,
 			(errcode(sqlstate),
-			 errmsg("table \"%s\" cannot be used for idempotency records",
+			 errmsg("table \"%s\" cannot be used by the extension",
 					RelationGetRelationName(rel)),
 			 errdetail_internal("%s", why),
-			 errhint("Undo the change; the extension writes this table directly and would bypass what it does not know."),
+			 errhint("Undo the change; the extension goes to this table directly and would bypass what it does not know."),
 			 errtable(rel)));
 }
 
@@ -112,25 +131,45 @@ check_storage(Relation rel)
 			   "It is not a plain table: partitioned, inherited and foreign tables are not supported.");
 	if (form->relpersistence != RELPERSISTENCE_PERMANENT)
 		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED,
-			   "It is not logged: a crash would forget every claim.");
+			   "It is not logged: a crash would empty it.");
 	if (form->relam != HEAP_TABLE_AM_OID)
 		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED,
 			   "Its table access method is not heap.");
+}
+
+static void
+check_row_security(Relation rel)
+{
+	if (rel->rd_rel->relrowsecurity || rel->rd_rel->relforcerowsecurity)
+		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "Row-level security is enabled on it.");
 }
 
 /* What the executor would do beside writing the row. */
 static void
 check_side_effects(Relation rel)
 {
-	Form_pg_class form = rel->rd_rel;
-
-	if (form->relrowsecurity || form->relforcerowsecurity)
-		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "Row-level security is enabled on it.");
+	check_row_security(rel);
 	/* triggers include those of foreign keys and of distributed tables */
 	if (rel->trigdesc != NULL)
 		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "It has a trigger or a foreign key.");
 	if (rel->rd_rules != NULL)
 		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "It has a rule.");
+}
+
+static void
+check_column(Relation rel, int i, const ColumnShape *wanted, bool generated, bool bytewise)
+{
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), i);
+
+	if (att->attisdropped ||
+		strcmp(NameStr(att->attname), wanted->name) != 0 ||
+		att->atttypid != wanted->type ||
+		att->atttypmod != -1 ||
+		att->attnotnull != wanted->notnull ||
+		(att->attgenerated != '\0') != generated ||
+		(bytewise && att->attcollation != C_COLLATION_OID))
+		refuse(rel, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   "A column was dropped, renamed or changed.");
 }
 
 static void
@@ -155,15 +194,7 @@ check_columns(Relation rel)
 					   "A column was added that is not null, generated, of a domain, or has a default.");
 			continue;
 		}
-		if (att->attisdropped ||
-			strcmp(NameStr(att->attname), columns[i].name) != 0 ||
-			att->atttypid != columns[i].type ||
-			att->atttypmod != -1 ||
-			att->attnotnull != columns[i].notnull ||
-			(att->attgenerated != '\0') != (i + 1 == COL_SWEEP_AT) ||
-			(i < IDEM_NKEYS && att->attcollation != C_COLLATION_OID))
-			refuse(rel, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				   "A column was dropped, renamed or changed.");
+		check_column(rel, i, &columns[i], i + 1 == COL_SWEEP_AT, i < IDEM_NKEYS);
 	}
 }
 
@@ -314,4 +345,55 @@ idem_table_shape(Relation rel)
 	shape = found;
 	shape_relid = seen == invalidations ? RelationGetRelid(rel) : InvalidOid;
 	return &shape;
+}
+
+/* ----------------------------------------------------------------
+ * idem_policy
+ * ---------------------------------------------------------------- */
+
+/* Has it this trigger, unconditional and always enabled? */
+static bool
+has_trigger(Relation rel, Oid function, int16 type)
+{
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
+
+		if (trigger->tgfoid == function && trigger->tgtype == type &&
+			trigger->tgenabled == TRIGGER_FIRES_ALWAYS &&
+			trigger->tgqual == NULL && trigger->tgnattr == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The function is that of the extension, which is in the table's schema. */
+static void
+check_policy_triggers(Relation rel)
+{
+	oidvector  *no_arguments = buildoidvector(NULL, 0);
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
+										   CStringGetDatum("idem_policy_changed"),
+										   PointerGetDatum(no_arguments),
+										   ObjectIdGetDatum(RelationGetNamespace(rel)));
+
+	if (!OidIsValid(function) ||
+		!has_trigger(rel, function, TRIGGER_TYPE_ROW | TRIGGER_TYPE_BEFORE | TRIGGER_TYPE_INSERT |
+					 TRIGGER_TYPE_UPDATE | TRIGGER_TYPE_DELETE) ||
+		!has_trigger(rel, function, TRIGGER_TYPE_BEFORE | TRIGGER_TYPE_TRUNCATE))
+		refuse(rel, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   "A trigger of the extension on it is missing, changed, or not enabled always.");
+}
+
+/* The caller has locked the table.  Errors: 0A000, 55000. */
+void
+idem_check_policy_table(Relation rel)
+{
+	check_storage(rel);
+	check_row_security(rel);
+	if (RelationGetDescr(rel)->natts < IDEM_POLICY_NATTS)
+		refuse(rel, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "A column is missing.");
+	for (int i = 0; i < IDEM_POLICY_NATTS; i++)
+		check_column(rel, i, &policy_columns[i], false, i + 1 == POLICY_SCOPE);
+	check_policy_triggers(rel);
 }

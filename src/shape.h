@@ -1,6 +1,6 @@
 /*
  * shape.h
- *		Is idem_record a table that the direct path can handle?
+ *		Are idem_record and idem_policy tables that the direct path can handle?
  *
  * Copyright (c) 2026, idempotency contributors
  */
@@ -49,6 +49,20 @@ typedef struct IdemShape
 	Oid			lease_index;
 } IdemShape;
 
+/* Columns of idem_policy. */
+typedef enum IdemPolicyColumn
+{
+	POLICY_SCOPE = 1,
+	POLICY_TTL,
+	POLICY_LEASE,
+	POLICY_WAIT,
+	POLICY_ON_ABANDON,
+	POLICY_ROLE,
+} IdemPolicyColumn;
+
+#define IDEM_POLICY_NATTS	POLICY_ROLE
+
 extern const IdemShape *idem_table_shape(Relation rel);
+extern void idem_check_policy_table(Relation rel);
 
 #endif							/* IDEM_SHAPE_H */

@@ -25,6 +25,7 @@ SELECT p.proname || ' ' || coalesce((
 FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
 WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass
     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idempotency')
+    AND p.prorettype <> 'trigger'::regtype  -- which nobody can call
 ORDER BY 1
 """
 

@@ -7,7 +7,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 
-SELECT plan(21);
+SELECT plan(22);
 
 SELECT has_extension('idempotency');
 SELECT is(relocatable, true, 'relocatable') FROM pg_available_extension_versions WHERE name = 'idempotency' AND installed;
@@ -26,8 +26,8 @@ FROM pg_extension e
 WHERE e.extname = 'idempotency';
 SELECT results_eq(
 	$$SELECT type, count(*)::int FROM member WHERE type <> 'type' GROUP BY type ORDER BY type$$,
-	$$VALUES ('function', 17), ('procedure', 1), ('table', 1), ('view', 2)$$,
-	'one table, two views, a procedure and seventeen functions');
+	$$VALUES ('function', 18), ('procedure', 1), ('table', 2), ('view', 2)$$,
+	'two tables, two views, a procedure and eighteen functions');
 SELECT is(array_agg(DISTINCT m.schema::text), array_agg(DISTINCT e.extnamespace::regnamespace::text), 'all in one schema')
 FROM member m, pg_extension e WHERE e.extname = 'idempotency' AND m.type <> 'type';
 SELECT is_empty($$SELECT identity FROM member WHERE type IN ('operator', 'operator class', 'cast', 'event trigger', 'language')$$,
@@ -46,8 +46,11 @@ SELECT is_empty(
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND col_description(a.attrelid, a.attnum) IS NULL$$,
 	'every column has a comment');
 SELECT is_empty(
-	$$SELECT conname FROM pg_constraint WHERE conrelid = 'idem_record'::regclass AND contype <> 'n' AND obj_description(oid, 'pg_constraint') IS NULL$$,
+	$$SELECT conname FROM pg_constraint WHERE conrelid IN ('idem_record'::regclass, 'idem_policy'::regclass) AND contype <> 'n' AND obj_description(oid, 'pg_constraint') IS NULL$$,
 	'every constraint has a comment');
+SELECT is_empty(
+	$$SELECT tgname FROM pg_trigger WHERE tgrelid = 'idem_policy'::regclass AND obj_description(oid, 'pg_trigger') IS NULL$$,
+	'every trigger has a comment');
 SELECT is_empty(
 	$$SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'idem_record'::regclass AND NOT indisprimary AND obj_description(indexrelid, 'pg_class') IS NULL$$,
 	'every index has a comment');
@@ -65,21 +68,21 @@ SELECT is_empty(
 	$$SELECT c.relname, a.privilege_type FROM member m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid,
 			LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
 		WHERE a.grantee = 0$$,
-	'PUBLIC has no right on the table or a view');
+	'PUBLIC has no right on a table or a view');
 SELECT is_empty(
-	$$SELECT a.attname FROM pg_attribute a WHERE a.attrelid IN ('idem_record'::regclass, 'idem_unresolved'::regclass, 'idem_health'::regclass) AND a.attacl IS NOT NULL$$,
+	$$SELECT a.attname FROM pg_attribute a WHERE a.attrelid IN ('idem_record'::regclass, 'idem_policy'::regclass, 'idem_unresolved'::regclass, 'idem_health'::regclass) AND a.attacl IS NOT NULL$$,
 	'nor on a column');
 
 -- the three sets, in words
-SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('client') s$$,
+SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT|SELECT, INSERT, UPDATE, DELETE) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('client') s$$,
 	'{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint}'::text[],
 	'client');
-SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('monitor') s$$,
+SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT|SELECT, INSERT, UPDATE, DELETE) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('monitor') s$$,
 	'{idem_unresolved,idem_health}'::text[],
 	'monitor');
-SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('operator') s$$,
-	'{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint,idem_unresolved,idem_health,idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget}'::text[],
-	'operator: both, and sweep, takeover, resolve, forget');
+SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT|SELECT, INSERT, UPDATE, DELETE) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('operator') s$$,
+	'{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint,idem_unresolved,idem_health,idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget,idem_policy}'::text[],
+	'operator: both, and sweep, takeover, resolve, forget, and the policies');
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -16,7 +16,7 @@ FROM pg_extension e
 	JOIN pg_proc p ON p.oid = d.objid
 WHERE e.extname = 'idempotency';
 
-SELECT plan(5 + 7 * 18);
+SELECT plan(5 + 7 * 19);
 
 CREATE TEMP TABLE contract (name text, arguments text, result text);
 INSERT INTO contract VALUES
@@ -65,7 +65,8 @@ INSERT INTO contract VALUES
 ('idem_fingerprint', 'request jsonb', 'bytea'),
 ('idem_grant', 'grantee regrole, privilege text DEFAULT ''client''::text', 'void'),
 ('idem_revoke', 'grantee regrole, privilege text DEFAULT ''client''::text', 'void'),
-('idem_privilege_set', 'privilege text', 'SETOF text');
+('idem_privilege_set', 'privilege text', 'SETOF text'),
+('idem_policy_changed', '', 'trigger');
 
 SELECT set_eq('SELECT name FROM member', 'SELECT name FROM contract', 'the functions and procedures are these');
 SELECT is(count(*), count(DISTINCT name), 'none is overloaded, so that named arguments are never ambiguous') FROM member;

@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 
-SELECT plan(28);
+SELECT plan(33);
 
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull,
@@ -100,6 +100,27 @@ FROM pg_class WHERE oid = 'idem_record'::regclass;
 SELECT ok('fillfactor=80' = ANY (reloptions), 'room for the finish on the page of its claim')
 FROM pg_class WHERE oid = 'idem_record'::regclass;
 
+-- policies
+SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull, atthasdef FROM pg_attribute
+		WHERE attrelid = 'idem_policy'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum$$,
+	$$VALUES ('scope', 'text', true, false), ('ttl', 'interval', false, false), ('lease', 'interval', false, false),
+		('wait', 'interval', false, false), ('on_abandon', 'text', false, false), ('role', 'name', false, false)$$,
+	'the columns of idem_policy');
+SELECT set_eq(
+	$$SELECT conname::text COLLATE "default", contype::text FROM pg_constraint WHERE conrelid = 'idem_policy'::regclass AND contype <> 'n'$$,
+	$$VALUES ('idem_policy_pkey', 'p'), ('idem_policy_scope_check', 'c'), ('idem_policy_ttl_check', 'c'), ('idem_policy_lease_check', 'c'),
+		('idem_policy_wait_check', 'c'), ('idem_policy_on_abandon_check', 'c'), ('idem_policy_role_check', 'c')$$,
+	'its constraints, by name');
+SELECT is(pg_get_indexdef(indexrelid, 1, false) || ' ' || indcollation[0]::regcollation, 'scope "C"', 'one row per scope, byte by byte')
+FROM pg_index WHERE indrelid = 'idem_policy'::regclass;
+SELECT set_eq(
+	$$SELECT tgname::text COLLATE "default", tgenabled::text, regexp_replace(pg_get_triggerdef(oid, true), ' ON .*\.?idem_policy ', ' ') FROM pg_trigger WHERE tgrelid = 'idem_policy'::regclass$$,
+	$$VALUES ('idem_policy_changed', 'A', 'CREATE TRIGGER idem_policy_changed BEFORE INSERT OR DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION idem_policy_changed()'),
+		('idem_policy_truncated', 'A', 'CREATE TRIGGER idem_policy_truncated BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION idem_policy_changed()')$$,
+	'every change fires a trigger, always');
+SELECT is(count(*), 0::bigint, 'it starts empty') FROM idem_policy;
+
 -- views
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_unresolved'::regclass AND attnum > 0 ORDER BY attnum$$,
@@ -116,9 +137,9 @@ SELECT ok(NOT coalesce('security_invoker=true' = ANY (reloptions), false), oid::
 FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass) ORDER BY oid::regclass::text;
 
 -- a fresh install has no rows of its own: a restore would meet them twice
-SELECT is(extcondition, ARRAY[''], 'all rows are dumped, and none belongs to the install script')
+SELECT is(extcondition, ARRAY['', ''], 'all rows are dumped, and none belongs to the install script')
 FROM pg_extension WHERE extname = 'idempotency';
-SELECT is(extconfig, ARRAY['idem_record'::regclass::oid], 'the rows of idem_record are user data, which pg_dump keeps')
+SELECT is(extconfig, ARRAY['idem_record'::regclass::oid, 'idem_policy'::regclass::oid], 'the rows of both tables are user data, which pg_dump keeps')
 FROM pg_extension WHERE extname = 'idempotency';
 
 SELECT * FROM finish();

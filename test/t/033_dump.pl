@@ -28,6 +28,7 @@ sql(q{
 
 my $tokens = q{SELECT string_agg(key || ' ' || token, E'\n' ORDER BY scope, key) FROM idem_record};
 my $records = q{SELECT string_agg(r::text, E'\n' ORDER BY r::text COLLATE "C") FROM idem_record r};
+my $policies = q{SELECT string_agg(p::text, E'\n' ORDER BY scope) FROM idem_policy p};
 my $grants = q{
 	SELECT string_agg(concat_ws(' ', m, acl), E'\n' ORDER BY m) FROM (
 		SELECT p.oid::regprocedure::text AS m,
@@ -65,7 +66,9 @@ my $work = q{
 	SELECT idem_claim('s', 'unknown', lease => '1 h');
 	SELECT idem_finish('s', 'unknown', token => token, state => 'unknown')
 		FROM idem_record WHERE key = 'unknown';
-	SELECT idem_once('s', 'once')};
+	SELECT idem_once('s', 'once');
+	INSERT INTO idem_policy VALUES (E't\\\\N "x"', '2 d 1 us', '1 min', '0', 'retry', 'o"dd; role'),
+		('closed', '5 h', NULL, NULL, NULL, 'app'), ('orphan', NULL, NULL, NULL, NULL, 'no such role')};
 sql($work);
 sql(q{SELECT idem_grant('app'); SELECT idem_grant('watch', 'monitor'); SELECT idem_grant('ops', 'operator');
 	SELECT idem_grant('"o""dd; role"'); SELECT idem_grant('bare'); SELECT idem_revoke('bare');
@@ -84,7 +87,8 @@ for my $format (sort keys %dumps)
 			'--host', $node->host, '--port', $node->port, 'postgres' ],
 		"dumped by a role that may only read: $format");
 }
-my ($tokens_then, $records_then, $grants_then) = (sql($tokens), sql($records), sql($grants));
+my ($tokens_then, $records_then, $grants_then, $policies_then) =
+  (sql($tokens), sql($records), sql($grants), sql($policies));
 my $late = sql(q{SELECT token FROM idem_claim('s', 'late', lease => '1 h')});
 my $later = sql(q{SELECT token FROM idem_takeover('s', 'lapsed', lease => '1 h')});
 my $early = sql(q{SELECT token FROM idem_record WHERE key = 'leased'});
@@ -107,6 +111,7 @@ sub check_restored
 	is(sql($tokens, $db), $tokens_then, "$what: tokens");
 	ok(sql($records, $db) eq $records_then, "$what: records, in every column");
 	is(sql($grants, $db), $grants_then, "$what: grants");
+	is(sql($policies, $db), $policies_then, "$what: policies, also of a role that does not exist");
 	return;
 }
 
@@ -120,14 +125,16 @@ for my $format (sort keys %dumps)
 # Only the extension needs a superuser; its data can be loaded by anybody who
 # may insert.
 sql('CREATE DATABASE loaded');
-sql(q{CREATE EXTENSION idempotency; GRANT INSERT ON idem_record TO bare}, 'loaded');
+sql(q{CREATE EXTENSION idempotency; GRANT INSERT ON idem_record, idem_policy TO bare}, 'loaded');
 restore('custom', 'loaded', '--data-only', '--username', 'bare');
 is(sql($tokens, 'loaded'), $tokens_then, 'data alone: tokens');
 ok(sql($records, 'loaded') eq $records_then, 'data alone: records');
+is(sql($policies, 'loaded'), $policies_then, 'data alone: policies');
 sql('DROP DATABASE loaded');
 
 # Once more over what was restored, after it was used.
-sql(q{SELECT idem_forget('s', 'done', 'me'); SELECT idem_claim('s', 'other', lease => '1 h')}, 'restored_custom');
+sql(q{SELECT idem_forget('s', 'done', 'me'); SELECT idem_claim('s', 'other', lease => '1 h');
+	UPDATE idem_policy SET role = NULL}, 'restored_custom');
 restore('custom', 'restored_custom', '--clean', '--if-exists');
 check_restored('restored_custom', 'a second time');
 
@@ -146,6 +153,10 @@ isnt($again, $late, 'a key that was claimed after the dump is free, under a toke
 is($s->do("SELECT idem_finish('s', 'late', token => '$late')"), 'ERROR ID001',
 	'which the lost one does not fit');
 is($s->do('SELECT idem_sweep()'), 'ERROR 42501', 'no more was granted than before');
+is($s->do(q{SELECT idem_once('closed', 'a')}), 't', 'a policy is in force where it was restored');
+is(sql(q{SELECT ttl FROM idem_record WHERE scope = 'closed'}, 'restored_plain'), '05:00:00', 'by its defaults');
+is(session($node, dbname => 'restored_plain', user => 'ops')->do(q{SELECT idem_once('closed', 'a')}),
+	'ERROR 42501', 'and its role');
 $s->quit;
 
 # --- pg_upgrade ----------------------------------------------------------------------
@@ -169,6 +180,7 @@ $node->stop;
 $new->start;
 is($new->safe_psql('postgres', $tokens), $upgraded_tokens, 'pg_upgrade keeps the records');
 is($new->safe_psql('postgres', $grants), $grants_then, 'and the grants');
+is($new->safe_psql('postgres', $policies), $policies_then, 'and the policies');
 is( $new->safe_psql('postgres', q{SELECT outcome FROM idem_claim('s', 'done', 'me', '{"a": 1}');
 		SELECT idem_sweep(); SELECT outcome FROM idem_claim('s', 'fresh', lease => '1 h')}),
 	"replayed\n(0,1,f)\nclaimed", 'and all goes on');
