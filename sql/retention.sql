@@ -118,6 +118,9 @@ SELECT pg_temp.pass('retention', 'o', '40 min');
 SELECT * FROM pg_temp.life('o');
 SELECT pg_temp.pass('retention', 'o', '20 min');
 SELECT * FROM pg_temp.life('o');
+-- another life begins without anything of the old one
+SELECT outcome, attempt, recovered, checkpoint FROM idem_claim('retention', 'o', lease => '1 hour');
+SELECT checkpoint, created_at = claimed_at AS new FROM idem_record WHERE (scope, key) = ('retention', 'o');
 
 -- what a lookup of each tells after the end of its life
 SELECT key, pg_temp.pass('retention', key, '100 days') FROM idem_record WHERE scope = 'retention' AND key IN ('a', 'i', 'k') ORDER BY key;
