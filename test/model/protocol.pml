@@ -709,7 +709,7 @@ inline takeover(who)
 				COPY(cur, nxt);
 				own = true;
 				req_token = cur.token;
-				req_state = state;
+				req_state = (outside -> IDEM_SUCCEEDED : state);	/* it has asked */
 				idem_decide_finish();
 				bring_response();
 				check_finished(who)
@@ -958,7 +958,7 @@ inside:	/* a transactional claim, or takeover */
 		lease_of[me] = IN_TRANSACTION;
 		if
 		:: state = IDEM_SUCCEEDED
-		:: state = IDEM_FAILED
+		:: me != OPERATOR || !outside -> state = IDEM_FAILED
 		:: rollback(me); goto again		/* or a commit without a finish: ID002 */
 #ifdef M_COMMIT_UNFINISHED
 		:: commit(me); goto again
