@@ -167,14 +167,30 @@ hidden byte req_fingerprint;
 hidden byte req_force;
 hidden byte req_state;
 
+/* Each decision is made again by transition.c itself: see conform.c. */
 #ifdef CONFORM
 c_decl {
-#include "conform.h"
+	extern void conform_record(int, int, int, int, int, int, int, int, int, int, int);
+	extern void conform_request(int, int, int, int, int, int);
+	extern void conform_claim(int, int, int);
+	extern void conform_takeover(int, int, int);
+	extern void conform_lookup(int, int, int);
+	extern void conform_finish(int, int, int);
+	extern void conform_renewal(int, int, int);
 };
-#define CONFORMS(what) \
-	c_code { conform_##what(); }
+#define HAND_OVER(which, r) \
+	conform_record(which, r.there, r.state, r.on_abandon, r.attempt, r.progressed, \
+				   r.has_lease, r.fingerprint, r.token, r.expires_at, r.lease_expires_at)
+#define CONFORMS(what, its_verdict) \
+	c_code { \
+		HAND_OVER(0, cur); \
+		HAND_OVER(1, nxt); \
+		conform_request(req_token, req_lease, req_on_abandon, req_fingerprint, \
+						req_force, req_state); \
+		conform_##what(own, t, its_verdict); \
+	}
 #else
-#define CONFORMS(what)	skip
+#define CONFORMS(what, its_verdict)	skip
 #endif
 
 #define is_settled(r) \
@@ -289,7 +305,7 @@ inline idem_decide_claim(who)
 			fi
 		fi
 	fi;
-	CONFORMS(claim)
+	CONFORMS(claim, verdict)
 }
 
 #ifdef M_TAKEOVER_IGNORES_LEASE
@@ -332,7 +348,7 @@ inline idem_decide_takeover(who)
 			grant_next(who)
 		fi
 	fi;
-	CONFORMS(takeover)
+	CONFORMS(takeover, verdict)
 }
 
 inline idem_decide_lookup()
@@ -350,7 +366,7 @@ inline idem_decide_lookup()
 		:: else -> looked_up = IDEM_BUSY
 		fi
 	fi;
-	CONFORMS(lookup)
+	CONFORMS(lookup, looked_up)
 }
 
 inline check_owner()
@@ -407,7 +423,7 @@ inline idem_decide_finish()
 		fi
 	:: else -> skip
 	fi;
-	CONFORMS(finish)
+	CONFORMS(finish, verdict)
 }
 
 inline idem_decide_renewal()
@@ -424,7 +440,7 @@ inline idem_decide_renewal()
 		nxt.on_abandon = req_on_abandon
 	:: else -> skip
 	fi;
-	CONFORMS(renewal)
+	CONFORMS(renewal, verdict)
 }
 
 /* ----------------------------------------------------------------
@@ -657,6 +673,20 @@ inline forget_claim(who)
 	state = NOTHING
 }
 
+/* Another request will be made by somebody who knows nothing of this one. */
+inline restart(who)
+{
+	d_step {
+		forget_claim(who);
+		seen[who] = false;
+		v = 0;
+		claim_token = 0;
+		leased = false;
+		on_abandon = IDEM_ABANDON_UNKNOWN;
+		force = false
+	}
+}
+
 inline claim(who)
 {
 	d_step {
@@ -826,6 +856,29 @@ inline act(who)
 	acted = true
 }
 
+/* It does not know; the loop around it makes the same request again. */
+inline unheard(who)
+{
+	if
+	:: claim_token != 0 && tries > 0 ->
+		d_step {
+			tries--;
+			forget_claim(who);
+			READ_CLOCK_EARLY
+		};
+		goto ask
+	:: restart(who); goto again
+	fi
+}
+
+inline unheard_finish(who)
+{
+	if
+	:: leased -> goto finishing
+	:: unheard(who)
+	fi
+}
+
 proctype Client(byte me)
 {
 	unsigned v : 4;
@@ -847,15 +900,6 @@ proctype Client(byte me)
 
 again:	/* another request, or the end */
 	atomic {
-		d_step {
-			forget_claim(me);
-			seen[me] = false;
-			v = 0;
-			claim_token = 0;
-			leased = false;
-			on_abandon = IDEM_ABANDON_UNKNOWN;
-			force = false
-		};
 		if
 		:: tries == 0 -> goto done
 		:: else -> tries--
@@ -883,7 +927,7 @@ ask:	/* a claim; not going on is to wait */
 	atomic {
 		if
 		:: !PROBE_HELD(me) -> PROBE_DONE(me)
-		:: PROBE_HELD(me) -> goto again
+		:: PROBE_HELD(me) -> restart(me); goto again
 		fi
 	};
 	atomic {
@@ -895,8 +939,8 @@ ask:	/* a claim; not going on is to wait */
 		seen[me] = false;
 		if
 		:: v == IDEM_BUSY -> v = 0; goto ask
-		:: v == IDEM_BUSY -> goto again
-		:: !IDEM_IS_GRANT(v) && v != IDEM_BUSY -> goto again
+		:: v == IDEM_BUSY -> restart(me); goto again
+		:: !IDEM_IS_GRANT(v) && v != IDEM_BUSY -> restart(me); goto again
 		:: IDEM_IS_GRANT(v) && leased -> v = 0
 		:: IDEM_IS_GRANT(v) && !leased -> v = 0; goto inside
 		fi
@@ -910,8 +954,8 @@ ask:	/* a claim; not going on is to wait */
 #endif
 	if
 	:: atomic { commit(me); hear_of_grant(me) }
-	:: atomic { commit(me); goto unheard }
-	:: atomic { rollback(me); goto unheard }
+	:: atomic { commit(me); unheard(me) }
+	:: atomic { rollback(me); unheard(me) }
 	fi;
 
 work:	/* outside of the database, under a lease */
@@ -923,7 +967,7 @@ work:	/* outside of the database, under a lease */
 	:: atomic { acted -> state = IDEM_UNKNOWN }
 	:: atomic { !acted -> state = IDEM_RELEASED }
 	:: atomic { !acted -> state = IDEM_FAILED }
-	:: goto again					/* it dies */
+	:: atomic { restart(me); goto again }	/* it dies */
 	fi;
 	goto finishing;
 
@@ -937,7 +981,7 @@ renewal:
 		renew(me);
 		seen[me] = false;
 		if
-		:: v != IDEM_OWNED -> goto again
+		:: v != IDEM_OWNED -> restart(me); goto again
 		:: v == IDEM_OWNED -> v = 0
 		fi
 	};
@@ -947,8 +991,8 @@ renewal:
 			lease_of[me] = rec.lease_expires_at;
 			checkpointed = (on_abandon == IDEM_ABANDON_UNKNOWN)
 		}
-	:: atomic { commit(me); goto unheard }
-	:: atomic { rollback(me); goto unheard }
+	:: atomic { commit(me); unheard(me) }
+	:: atomic { rollback(me); unheard(me) }
 	fi;
 	goto work;
 
@@ -959,9 +1003,9 @@ inside:	/* a transactional claim, or takeover */
 		if
 		:: state = IDEM_SUCCEEDED
 		:: me != OPERATOR || !outside -> state = IDEM_FAILED
-		:: rollback(me); goto again		/* or a commit without a finish: ID002 */
+		:: rollback(me); restart(me); goto again		/* or a commit without a finish: ID002 */
 #ifdef M_COMMIT_UNFINISHED
-		:: commit(me); goto again
+		:: commit(me); restart(me); goto again
 #endif
 		fi
 	};
@@ -974,7 +1018,7 @@ finishing:
 			leased && state == IDEM_SUCCEEDED && STILL(me) && !HELD_BY_OTHER(me) ->
 			fence(me);
 			if
-			:: v != IDEM_OWNED -> goto again
+			:: v != IDEM_OWNED -> restart(me); goto again
 			:: v == IDEM_OWNED -> v = 0
 			fi
 		}
@@ -987,36 +1031,16 @@ finishing:
 		finish(me);
 		seen[me] = false;
 		if
-		:: v != IDEM_OWNED -> rollback(me); goto again
+		:: v != IDEM_OWNED -> rollback(me); restart(me); goto again
 		:: v == IDEM_OWNED -> v = 0
 		fi
 	};
 	if
 	:: atomic { state == IDEM_UNKNOWN -> commit(me); state = IDEM_SUCCEEDED; goto finishing }
-	:: atomic { commit(me); goto again }
-	:: atomic { commit(me); goto unheard_finish }
-	:: atomic { rollback(me); goto unheard_finish }
+	:: atomic { commit(me); restart(me); goto again }
+	:: atomic { commit(me); unheard_finish(me) }
+	:: atomic { rollback(me); unheard_finish(me) }
 	fi;
-
-unheard_finish:
-	if
-	:: leased -> goto finishing
-	:: goto unheard
-	fi;
-
-unheard:	/* it does not know; the loop around it makes the same request again */
-	atomic {
-		if
-		:: claim_token != 0 && tries > 0 ->
-			d_step {
-				tries--;
-				forget_claim(me);
-				READ_CLOCK_EARLY
-			};
-			goto ask
-		:: goto again
-		fi
-	};
 
 operate:	/* the operator's calls, within the atomic step of again */
 	atomic {
@@ -1036,7 +1060,7 @@ taking_over:
 	atomic {
 		if
 		:: !PROBE_HELD(me) -> PROBE_DONE(me)
-		:: PROBE_HELD(me) -> goto again
+		:: PROBE_HELD(me) -> restart(me); goto again
 		fi
 	};
 	atomic {
@@ -1048,15 +1072,15 @@ taking_over:
 		seen[me] = false;
 		if
 		:: v == IDEM_BUSY -> v = 0; goto taking_over
-		:: v != IDEM_GRANT_NEXT -> goto again
+		:: v != IDEM_GRANT_NEXT -> restart(me); goto again
 		:: v == IDEM_GRANT_NEXT && state == NOTHING && !leased -> v = 0; goto inside
 		:: v == IDEM_GRANT_NEXT && (state != NOTHING || leased) -> v = 0
 		fi
 	};
 	if
 	:: atomic { state == NOTHING -> commit(me); hear_of_grant(me); goto work }
-	:: atomic { commit(me); goto again }
-	:: atomic { rollback(me); goto again }
+	:: atomic { commit(me); restart(me); goto again }
+	:: atomic { rollback(me); restart(me); goto again }
 	fi;
 
 forgetting:
@@ -1069,12 +1093,12 @@ forgetting:
 		forget(me);
 		if
 		:: v == IDEM_OWNED -> v = 0
-		:: v != IDEM_OWNED -> goto again
+		:: v != IDEM_OWNED -> restart(me); goto again
 		fi
 	};
 	if
-	:: atomic { commit(me); goto again }
-	:: atomic { rollback(me); goto again }
+	:: atomic { commit(me); restart(me); goto again }
+	:: atomic { rollback(me); restart(me); goto again }
 	fi;
 
 done:
