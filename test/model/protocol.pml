@@ -33,6 +33,10 @@
 #define TTL		2
 #endif
 
+#ifndef STRANGER				/* a client with another request than the rest */
+#define STRANGER	0
+#endif
+
 #define OPERATOR	(CLIENTS + 1)
 #define SWEEPER		(CLIENTS + 2)
 #define NOBODY		0
@@ -584,6 +588,7 @@ inline check_claim(who)
 						  (verdict == IDEM_GRANT_NEXT -> IDEM_FREE : IDEM_BUSY)))
 	:: verdict == IDEM_REPLAY ->
 		INVARIANT(replays_equal, own || cur.response == answer);
+		INVARIANT(replays_equal, cur.fingerprint == req_fingerprint);
 		INVARIANT(by_the_clock, cur.expires_at > now);
 		INVARIANT(lookup_agrees, looked_up == IDEM_REPLAY)
 	:: verdict == IDEM_UNDECIDED ->
@@ -592,6 +597,8 @@ inline check_claim(who)
 	:: verdict == IDEM_BUSY ->
 		INVARIANT(by_the_clock, cur.lease_expires_at > now);
 		INVARIANT(lookup_agrees, looked_up == IDEM_BUSY)
+	:: verdict == IDEM_MISMATCH ->
+		INVARIANT(lookup_agrees, looked_up != IDEM_ABSENT)
 	:: verdict == IDEM_TOKEN_REUSED ->
 		INVARIANT(lookup_agrees, looked_up == IDEM_ABSENT || looked_up == IDEM_FREE)
 	:: else -> skip
@@ -885,7 +892,7 @@ proctype Client(byte me)
 	unsigned tries : 3 = (me == OPERATOR -> OPERATIONS : TRIES);
 	unsigned claim_token : 4;
 	unsigned state : 3 = NOTHING;
-	bit fingerprint = (me == 3);	/* the third asks for something else */
+	bit fingerprint = (me == STRANGER);	/* it asks for something else */
 	bit leased;
 	bit on_abandon;
 	bit force;
@@ -918,7 +925,9 @@ again:	/* another request, or the end */
 		:: skip
 		fi;
 		if
+#ifndef M_TOKEN_REUSED
 		:: drawn++; claim_token = drawn
+#endif
 		:: skip
 		fi
 	};

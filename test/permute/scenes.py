@@ -43,11 +43,16 @@ def finish(response, state="succeeded", ttl=None):
 # ---------------------------------------------------------------------------
 
 def worker(who):
+    return claim(), finish(who), COMMIT
+
+
+def early_worker(who):
+    """Its snapshot is older than its claim, at the levels that keep one."""
     return BEGIN, claim(), finish(who), COMMIT
 
 
 def failing_worker(who):
-    return BEGIN, claim(), finish(who), ROLLBACK
+    return claim(), finish(who), ROLLBACK
 
 
 def forgetful_worker(_who):
@@ -88,7 +93,7 @@ def owner(who):
 
 
 def wavering_owner(who):
-    return BEGIN, finish(who), ROLLBACK, finish(who), COMMIT
+    return finish(who), ROLLBACK, finish(who), COMMIT
 
 
 def releasing_owner(who):
@@ -108,7 +113,7 @@ def taker(who):
 
 
 def taker_inside(who):
-    return BEGIN, takeover(None), finish(who), COMMIT
+    return takeover(None), finish(who), COMMIT
 
 
 def failing_taker(who):
@@ -116,10 +121,14 @@ def failing_taker(who):
 
 
 def resolver(who):
-    return BEGIN, resolve(who), COMMIT
+    return resolve(who), COMMIT
 
 
 def sweeper(_who):
+    return SWEEP, COMMIT
+
+
+def early_sweeper(_who):
     return BEGIN, SWEEP, COMMIT
 
 
@@ -208,11 +217,11 @@ def scene(before, *actors):
 
 
 SCENES = (
-    scene(absent, worker, worker, worker),
-    scene(absent, worker, failing_worker, sweeper),
+    scene(absent, worker, early_worker, worker),
+    scene(absent, early_worker, failing_worker, early_sweeper),
     scene(absent, worker, leaser, taker),
     scene(absent, leaser, releasing_leaser, failing_worker),
-    scene(absent, brief_worker, worker, sweeper),
+    scene(absent, brief_worker, early_worker, early_sweeper),
     scene(absent, brief_worker, brief_worker, failing_sweeper),
     scene(absent, retrying_leaser, retrying_leaser, sweeper),
     scene(absent, retrying_leaser, worker, taker),
@@ -223,29 +232,29 @@ SCENES = (
     scene(absent, leaser, forgetter, worker),
     scene(absent, worker, stranger, reader),
     scene(absent, forgetful_worker, worker, forgetter),
-    scene(live, owner, taker, worker),
+    scene(live, owner, taker, early_worker),
     scene(live, releasing_owner, worker, taker),
     scene(live, wavering_owner, worker, reader),
     scene(lapsed, owner, taker, sweeper),
-    scene(lapsed, owner, taker, worker),
+    scene(lapsed, owner, taker, early_worker),
     scene(lapsed, wavering_owner, failing_taker, worker),
     scene(lapsed, repeating_owner, resolver, forgetter),
     scene(lapsed, extending_owner, taker, worker),
     scene(lapsed, owner, resolver, taker_inside),
     scene(lapsed_expired, owner, sweeper, worker),
-    scene(to_retry, owner, worker, worker),
+    scene(to_retry, owner, early_worker, worker),
     scene(to_retry, wavering_owner, worker, taker),
     scene(to_retry, extending_owner, worker, failing_worker),
-    scene(to_retry_expired, owner, sweeper, worker),
+    scene(to_retry_expired, owner, early_sweeper, early_worker),
     scene(to_retry_expired, extending_owner, sweeper, worker),
     scene(to_retry_expired, wavering_owner, sweeper, failing_sweeper),
     scene(live_expired, extending_owner, sweeper, worker),
     scene(released, worker, failing_worker, taker),
     scene(released, worker, leaser, resolver),
-    scene(unknown, owner, taker, sweeper),
+    scene(unknown, owner, taker, early_sweeper),
     scene(unknown, wavering_owner, resolver, worker),
     scene(succeeded, repeating_owner, worker, sweeper),
-    scene(succeeded_expired, worker, worker, sweeper),
+    scene(succeeded_expired, early_worker, worker, early_sweeper),
     scene(succeeded_expired, worker, failing_worker, failing_sweeper),
     scene(succeeded_expired, repeating_owner, sweeper, leaser),
     scene(failed_expired, releasing_leaser, failing_worker, sweeper),
