@@ -192,8 +192,9 @@ def extend(world, actor, args):
     record = world.at_hand(actor)
     if not world.owned(actor) or record.state != "processing":
         return world, Told("ID001")
-    return world.write(actor, record.change(lease=args["lease"], progressed=True,
-                                            lease_expires_at=_deadline(args["lease"]))), Told("held")
+    renewed = record.change(lease=args["lease"], progressed=True,
+                            lease_expires_at=_deadline(args["lease"]))
+    return world.write(actor, renewed), Told("held")
 
 
 def forget(world, actor, _args):

@@ -117,19 +117,20 @@ class Actor:
 
     def _claim(self, request, lease, ttl, on_abandon):
         return f"""SELECT outcome, attempt, response_body, token FROM idem_claim('permute',
-            '{self.key}', request => '{request}', ttl => {_LENGTH[ttl]}, lease => {_LENGTH[lease] if lease else "'0'"},
-            wait => '0', on_abandon => '{on_abandon}')"""
+            '{self.key}', request => '{request}', ttl => {_LENGTH[ttl]},
+            lease => {_LENGTH[lease]}, wait => '0', on_abandon => '{on_abandon}')"""
 
     def _takeover(self, lease):
         return f"""SELECT outcome, attempt, response_body, token FROM idem_takeover('permute',
-            '{self.key}', lease => {_LENGTH[lease] if lease else "'0'"}, wait => '0')"""
+            '{self.key}', lease => {_LENGTH[lease]}, wait => '0')"""
 
     def _resolve(self, response):
         return f"""SELECT outcome, attempt, response_body FROM idem_resolve('permute',
             '{self.key}', state => 'succeeded', response_body => '{response}')"""
 
     def _lookup(self):
-        return f"""SELECT outcome, attempt, response_body FROM idem_lookup('permute', '{self.key}')"""
+        return f"""SELECT outcome, attempt, response_body
+            FROM idem_lookup('permute', '{self.key}')"""
 
     def _finish(self, state, response, ttl):
         body = f"'{response}'" if state in SETTLED else "NULL"
@@ -137,8 +138,8 @@ class Actor:
             state => '{state}', response_body => {body}, ttl => {_LENGTH[ttl]})"""
         if state == "succeeded":
             # only if recorded now: a retried finish must not insert again
-            text = f"""INSERT INTO effect SELECT '{self.key}', {body} FROM ({text}) f (now) WHERE now
-                RETURNING true"""
+            text = f"""INSERT INTO effect SELECT '{self.key}', {body} FROM ({text}) f (recorded)
+                WHERE recorded RETURNING true"""
         return text
 
     def _extend(self, lease):
