@@ -60,7 +60,7 @@ MUTANTS = {
     "CLAIM_IGNORES_LEASE": ("one_owner", TWO),
     "TAKEOVER_IGNORES_LEASE": ("one_owner", OPERATED),
     "REPEAT_AFTER_PROGRESS": ("effect_once", ONE),
-    "FINISH_AGAIN": ("all_or_nothing replays_equal", TWO),
+    "FINISH_AGAIN": ("all_or_nothing", ONE),
     "FINISH_KEEPS_EXPIRY": ("answer_kept", ONE),
     "RELEASE_KEEPS_LEASE": ("record_shape", ONE),
     "COMMIT_UNFINISHED": ("all_or_nothing", ONE),

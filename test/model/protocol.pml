@@ -882,6 +882,7 @@ inline unheard_finish(who)
 {
 	if
 	:: leased -> goto finishing
+	:: leased && state == IDEM_SUCCEEDED -> state = IDEM_UNKNOWN; goto finishing
 	:: unheard(who)
 	fi
 }
