@@ -364,8 +364,10 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_forget(text, text, text)
 IS 'delete a record whatever its state';
 
--- the scalar subquery makes the clock an index condition instead of a filter
-CREATE VIEW idem_unresolved AS
+-- The scalar subquery makes the clock an index condition instead of a filter.
+-- The barrier keeps a monitoring role's own functions from being applied to
+-- records that the view does not show.
+CREATE VIEW idem_unresolved WITH (security_barrier) AS
 	SELECT r.scope, r.key, r.principal, r.state, r.attempt, r.on_abandon,
 		r.claimed_at, r.lease_expires_at, r.checkpoint, r.checkpoint_data
 	FROM idem_record r
@@ -401,6 +403,136 @@ COMMENT ON COLUMN idem_health.leased IS 'live leases';
 COMMENT ON COLUMN idem_health.oldest_expired IS 'for how long the oldest deletable record has waited for the sweep; null if none does';
 
 -- ---------------------------------------------------------------------------
+-- Figures per scope, at a cost that does not grow with the table: about 1,000
+-- pages, and what is in flight.
+--
+-- What is leased, unknown or abandoned is in the lease index, so it is counted
+-- one by one, up to 10,000 records on either side of the clock; so are the
+-- 1,000 that have been expired for longest, in the sweep index.  What is
+-- settled is in no index that would tell; it is estimated from 1,000 pages,
+-- which are all pages of a small table.  The sample is repeatable, so that a
+-- figure moves only because the table did.  Scopes are found by skipping from
+-- one to the next in the primary key, which finds those that no sample has.
+-- Each LIMIT comes with the order of an index, so that the planner takes it
+-- even where it has no statistics.
+-- ---------------------------------------------------------------------------
+CREATE VIEW idem_stats WITH (security_barrier) AS
+	WITH RECURSIVE clock (now, sampled) AS MATERIALIZED (
+		SELECT pg_catalog.clock_timestamp(), least(1, 1000
+			* pg_catalog.current_setting('block_size')::pg_catalog.float8
+			/ greatest(pg_catalog.pg_relation_size('idem_record'::pg_catalog.regclass), 1))
+	), walk (scope, n) AS (
+		(SELECT r.scope, 1 FROM idem_record r ORDER BY r.scope LIMIT 1)
+		UNION ALL
+		SELECT (SELECT r.scope FROM idem_record r WHERE r.scope > w.scope ORDER BY r.scope LIMIT 1),
+			w.n + 1
+		FROM walk w WHERE w.scope IS NOT NULL AND w.n < 1000
+	), sample AS (
+		SELECT r.scope,
+			pg_catalog.count(*) FILTER (WHERE r.state = 'succeeded') AS succeeded,
+			pg_catalog.count(*) FILTER (WHERE r.state = 'failed') AS failed,
+			pg_catalog.count(*) FILTER (WHERE r.state = 'released') AS released,
+			pg_catalog.count(*) FILTER (WHERE r.recovered) AS recovered,
+			pg_catalog.count(*) FILTER (WHERE r.sweep_at <= c.now) AS expired
+		FROM clock c, LATERAL (
+			SELECT s.scope, s.state, s.recovered, s.sweep_at
+			FROM idem_record s TABLESAMPLE SYSTEM (100 * c.sampled) REPEATABLE (0)) r
+		GROUP BY r.scope
+	), lapsed AS (
+		SELECT r.scope,
+			pg_catalog.count(*) FILTER (WHERE r.state = 'processing') AS abandoned,
+			pg_catalog.count(*) FILTER (WHERE r.unresolved) AS unresolved,
+			pg_catalog.min(r.lease_expires_at) FILTER (WHERE r.unresolved) AS since
+		FROM (SELECT s.scope, s.state, s.lease_expires_at,
+				s.state = 'unknown' OR s.on_abandon = 'unknown' AS unresolved
+			FROM idem_record s WHERE s.lease_expires_at <= (SELECT c.now FROM clock c)
+			ORDER BY s.lease_expires_at LIMIT 10000) r
+		GROUP BY r.scope
+	), live AS (
+		SELECT r.scope, pg_catalog.count(*) AS leased, pg_catalog.min(r.claimed_at) AS since
+		FROM (SELECT s.scope, s.claimed_at
+			FROM idem_record s WHERE s.lease_expires_at > (SELECT c.now FROM clock c)
+			ORDER BY s.lease_expires_at DESC LIMIT 10000) r
+		GROUP BY r.scope
+	), overdue AS (
+		SELECT r.scope, pg_catalog.min(r.sweep_at) AS since
+		FROM (SELECT s.scope, s.sweep_at
+			FROM idem_record s WHERE s.sweep_at <= (SELECT c.now FROM clock c)
+			ORDER BY s.sweep_at LIMIT 1000) r
+		GROUP BY r.scope
+	), scopes (scope) AS (
+		SELECT w.scope FROM walk w WHERE w.scope IS NOT NULL
+		UNION SELECT r.scope FROM sample r
+		UNION SELECT r.scope FROM lapsed r
+		UNION SELECT r.scope FROM live r
+		UNION SELECT r.scope FROM overdue r
+	)
+	SELECT scope,
+		coalesce(v.leased, 0) AS leased,
+		c.now - v.since AS oldest_lease,
+		coalesce(l.abandoned, 0) AS abandoned,
+		coalesce(l.unresolved, 0) AS unresolved,
+		c.now - l.since AS oldest_unresolved,
+		c.now - o.since AS oldest_expired,
+		(coalesce(x.succeeded, 0) / c.sampled)::bigint AS succeeded_estimate,
+		(coalesce(x.failed, 0) / c.sampled)::bigint AS failed_estimate,
+		(coalesce(x.released, 0) / c.sampled)::bigint AS released_estimate,
+		(coalesce(x.recovered, 0) / c.sampled)::bigint AS recovered_estimate,
+		(coalesce(x.expired, 0) / c.sampled)::bigint AS expired_estimate,
+		c.sampled
+	FROM clock c, scopes s
+		LEFT JOIN live v USING (scope)
+		LEFT JOIN lapsed l USING (scope)
+		LEFT JOIN overdue o USING (scope)
+		LEFT JOIN sample x USING (scope)
+	ORDER BY scope;
+COMMENT ON VIEW idem_stats IS 'figures per scope; cheap at any size';
+COMMENT ON COLUMN idem_stats.scope IS 'the operation; the first 1000, and those with records in flight';
+COMMENT ON COLUMN idem_stats.leased IS 'live leases, counted up to 10000 over all scopes';
+COMMENT ON COLUMN idem_stats.oldest_lease IS 'since the claim that has held one of them for longest';
+COMMENT ON COLUMN idem_stats.abandoned IS 'leases that lapsed without a finish, the 10000 oldest over all scopes';
+COMMENT ON COLUMN idem_stats.unresolved IS 'records that need reconciling, of the 10000 oldest lapsed leases';
+COMMENT ON COLUMN idem_stats.oldest_unresolved IS 'for how long the oldest of them has; null if none does';
+COMMENT ON COLUMN idem_stats.oldest_expired IS 'for how long the oldest deletable record has waited for the sweep, of the 1000 oldest';
+COMMENT ON COLUMN idem_stats.succeeded_estimate IS 'records that succeeded, from the sample';
+COMMENT ON COLUMN idem_stats.failed_estimate IS 'records that failed, from the sample';
+COMMENT ON COLUMN idem_stats.released_estimate IS 'records that were released, from the sample';
+COMMENT ON COLUMN idem_stats.recovered_estimate IS 'records whose latest attempt follows an abandoned one, from the sample';
+COMMENT ON COLUMN idem_stats.expired_estimate IS 'records that the sweep may delete, from the sample';
+COMMENT ON COLUMN idem_stats.sampled IS 'share of the table that the estimates are made from; 1: they are exact';
+
+CREATE VIEW idem_report AS
+	SELECT s.scope,
+		CASE WHEN s.sampled < 1 THEN '~' ELSE '' END
+			|| pg_catalog.to_char(r.settled + s.leased + s.unresolved, 'FM999,999,999,999,990') AS records,
+		pg_catalog.round(100.0 * s.failed_estimate / nullif(r.settled, 0), 1) AS "failed %",
+		pg_catalog.round(100.0 * s.recovered_estimate / nullif(r.settled, 0), 1) AS "recovered %",
+		s.leased,
+		pg_catalog.date_trunc('second', s.oldest_lease) AS "for up to",
+		s.unresolved,
+		CASE WHEN s.sampled < 1 AND s.expired_estimate > 0 THEN '~' ELSE '' END
+			|| pg_catalog.to_char(s.expired_estimate, 'FM999,999,999,999,990') AS expired,
+		pg_catalog.concat_ws('; ',
+			CASE WHEN s.unresolved > 0 THEN 'reconcile, waiting for '
+				|| pg_catalog.date_trunc('second', s.oldest_unresolved) END,
+			CASE WHEN s.oldest_expired > interval '15 min' THEN 'sweep is behind by '
+				|| pg_catalog.date_trunc('second', s.oldest_expired) END,
+			CASE WHEN s.abandoned > s.unresolved THEN 'abandoned, to be claimed again' END) AS attention
+	FROM idem_stats s, LATERAL (
+		SELECT s.succeeded_estimate + s.failed_estimate + s.released_estimate AS settled) r
+	ORDER BY s.unresolved DESC, s.scope;
+COMMENT ON VIEW idem_report IS 'idem_stats to look at, such as by psql''s \watch; what needs somebody comes first';
+COMMENT ON COLUMN idem_report.scope IS 'the operation';
+COMMENT ON COLUMN idem_report.records IS 'how many there are; ~ marks an estimate';
+COMMENT ON COLUMN idem_report."failed %" IS 'how many of the settled records failed';
+COMMENT ON COLUMN idem_report."recovered %" IS 'how many of the settled records follow an abandoned attempt';
+COMMENT ON COLUMN idem_report.leased IS 'live leases';
+COMMENT ON COLUMN idem_report."for up to" IS 'since the claim that has held one of them for longest';
+COMMENT ON COLUMN idem_report.unresolved IS 'records that need reconciling';
+COMMENT ON COLUMN idem_report.expired IS 'records that the sweep may delete';
+COMMENT ON COLUMN idem_report.attention IS 'what is to be done';
+
+-- ---------------------------------------------------------------------------
 -- Privileges.  The three sets are named in one place; granting and revoking
 -- run as plain statements with the caller's rights.  Objects are found through
 -- the extension's own membership, never by search_path.
@@ -412,7 +544,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	client constant text[] := '{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint}';
-	monitor constant text[] := '{idem_unresolved,idem_health}';
+	monitor constant text[] := '{idem_unresolved,idem_health,idem_stats,idem_report}';
 	operator constant text[] := '{idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget,idem_policy}';
 	members constant text[] := CASE privilege
 		WHEN 'client' THEN client
@@ -494,7 +626,8 @@ COMMENT ON FUNCTION idem_revoke(regrole, text)
 IS 'revoke the privilege set client, monitor or operator; usage of the schema stays';
 
 -- On a fresh install PUBLIC can compute fingerprints and nothing else.
-REVOKE ALL ON idem_record, idem_policy, idem_unresolved, idem_health FROM PUBLIC;
+REVOKE ALL ON idem_record, idem_policy, idem_unresolved, idem_health,
+	idem_stats, idem_report FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_claim, idem_finish, idem_lookup, idem_extend,
 	idem_checkpoint, idem_assert, idem_once, idem_once_batch, idem_execute,
 	idem_sweep, idem_takeover, idem_resolve, idem_forget,

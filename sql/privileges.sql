@@ -37,6 +37,8 @@ INSERT INTO regress_calls VALUES
 	(15, 'forget', 'SELECT idem_forget(''privileges'', '''')'),
 	(16, 'unresolved', 'SELECT * FROM idem_unresolved'),
 	(17, 'health', 'SELECT * FROM idem_health'),
+	(17, 'stats', 'SELECT * FROM idem_stats'),
+	(17, 'report', 'SELECT * FROM idem_report'),
 	(18, 'record', 'SELECT * FROM idem_record'),
 	(19, 'record', 'INSERT INTO idem_record (scope) VALUES (NULL)'),
 	(20, 'record', 'UPDATE idem_record SET state = ''x'''),
@@ -57,7 +59,7 @@ DECLARE
 	allowed text := '';
 BEGIN
 	EXECUTE format('SET LOCAL ROLE %I', _role);
-	FOR r IN SELECT * FROM regress_calls ORDER BY n LOOP
+	FOR r IN SELECT * FROM regress_calls ORDER BY n, object COLLATE "C" LOOP
 		BEGIN
 			EXECUTE r.statement;
 			allowed := allowed || ' ' || r.object;

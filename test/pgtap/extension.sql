@@ -26,8 +26,8 @@ FROM pg_extension e
 WHERE e.extname = 'idempotency';
 SELECT results_eq(
 	$$SELECT type, count(*)::int FROM member WHERE type <> 'type' GROUP BY type ORDER BY type$$,
-	$$VALUES ('function', 18), ('procedure', 1), ('table', 2), ('view', 2)$$,
-	'two tables, two views, a procedure and eighteen functions');
+	$$VALUES ('function', 18), ('procedure', 1), ('table', 2), ('view', 4)$$,
+	'two tables, four views, a procedure and eighteen functions');
 SELECT is(array_agg(DISTINCT m.schema::text), array_agg(DISTINCT e.extnamespace::regnamespace::text), 'all in one schema')
 FROM member m, pg_extension e WHERE e.extname = 'idempotency' AND m.type <> 'type';
 SELECT is_empty($$SELECT identity FROM member WHERE type IN ('operator', 'operator class', 'cast', 'event trigger', 'language')$$,
@@ -78,10 +78,10 @@ SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT|SELECT, INSERT, UPDAT
 	'{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint}'::text[],
 	'client');
 SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT|SELECT, INSERT, UPDATE, DELETE) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('monitor') s$$,
-	'{idem_unresolved,idem_health}'::text[],
+	'{idem_unresolved,idem_health,idem_stats,idem_report}'::text[],
 	'monitor');
 SELECT set_eq($$SELECT regexp_replace(s, '^(EXECUTE|SELECT|SELECT, INSERT, UPDATE, DELETE) ON (FUNCTION|PROCEDURE|TABLE) (.*\.)?(\w+).*$', '\4') FROM idem_privilege_set('operator') s$$,
-	'{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint,idem_unresolved,idem_health,idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget,idem_policy}'::text[],
+	'{idem_claim,idem_finish,idem_lookup,idem_extend,idem_checkpoint,idem_assert,idem_once,idem_once_batch,idem_execute,idem_fingerprint,idem_unresolved,idem_health,idem_stats,idem_report,idem_sweep,idem_sweep_all,idem_takeover,idem_resolve,idem_forget,idem_policy}'::text[],
 	'operator: both, and sweep, takeover, resolve, forget, and the policies');
 
 SELECT * FROM finish();

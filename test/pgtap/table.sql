@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 
-SELECT plan(33);
+SELECT plan(45);
 
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull,
@@ -132,9 +132,46 @@ SELECT results_eq(
 	$$VALUES ('unresolved', 'bigint'), ('oldest_unresolved', 'interval'), ('leased', 'bigint'), ('oldest_expired', 'interval')$$,
 	'the columns of idem_health');
 SELECT is(count(*), 1::bigint, 'idem_health is one row') FROM idem_health;
-SELECT is(relkind, 'v'::"char", oid::regclass || ' is a view') FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass) ORDER BY oid::regclass::text;
+SELECT is(relkind, 'v'::"char", oid::regclass || ' is a view') FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass, 'idem_stats'::regclass, 'idem_report'::regclass) ORDER BY oid::regclass::text;
 SELECT ok(NOT coalesce('security_invoker=true' = ANY (reloptions), false), oid::regclass || ' can be read without a right on the table')
-FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass) ORDER BY oid::regclass::text;
+FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass, 'idem_stats'::regclass, 'idem_report'::regclass) ORDER BY oid::regclass::text;
+
+SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_stats'::regclass AND attnum > 0 ORDER BY attnum$$,
+	$$VALUES ('scope', 'text'), ('leased', 'bigint'), ('oldest_lease', 'interval'), ('abandoned', 'bigint'),
+		('unresolved', 'bigint'), ('oldest_unresolved', 'interval'), ('oldest_expired', 'interval'),
+		('succeeded_estimate', 'bigint'), ('failed_estimate', 'bigint'), ('released_estimate', 'bigint'),
+		('recovered_estimate', 'bigint'), ('expired_estimate', 'bigint'), ('sampled', 'double precision')$$,
+	'the columns of idem_stats, with what is estimated called so');
+SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_report'::regclass AND attnum > 0 ORDER BY attnum$$,
+	$$VALUES ('scope', 'text'), ('records', 'text'), ('failed %', 'numeric'), ('recovered %', 'numeric'), ('leased', 'bigint'),
+		('for up to', 'interval'), ('unresolved', 'bigint'), ('expired', 'text'), ('attention', 'text')$$,
+	'the columns of idem_report');
+SELECT is_empty('SELECT * FROM idem_stats', 'no records, no figures');
+SELECT ok('security_barrier=true' = ANY (reloptions), oid::regclass || ' applies nobody''s function to records it does not show')
+FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_stats'::regclass) ORDER BY oid::regclass::text;
+
+-- what idem_stats says of records in every state
+SELECT idem_claim('s1', n::text, lease => '1 h') FROM generate_series(1, 6) n \g /dev/null
+SELECT idem_once('s2', n::text) FROM generate_series(1, 3) n \g /dev/null
+UPDATE idem_record SET lease_expires_at = clock_timestamp() - interval '2 h' WHERE scope = 's1' AND key IN ('1', '2', '3');
+UPDATE idem_record SET on_abandon = 'retry', recovered = true WHERE scope = 's1' AND key = '1';
+SELECT idem_finish('s1', key, token => token, state => CASE key WHEN '3' THEN 'unknown' WHEN '4' THEN 'failed' ELSE 'released' END)
+FROM idem_record WHERE scope = 's1' AND key IN ('3', '4', '5') \g /dev/null
+UPDATE idem_record SET expires_at = clock_timestamp() - interval '3 h' WHERE scope = 's2' AND key = '1';
+SELECT results_eq(
+	$$SELECT scope::text COLLATE "default", leased, abandoned, unresolved, succeeded_estimate, failed_estimate, released_estimate, recovered_estimate, expired_estimate, sampled FROM idem_stats$$,
+	$$VALUES ('s1', 1::bigint, 2::bigint, 2::bigint, 0::bigint, 1::bigint, 1::bigint, 1::bigint, 0::bigint, 1::float8), ('s2', 0, 0, 0, 3, 0, 0, 0, 1, 1)$$,
+	'the figures of a table that is sampled whole');
+SELECT results_eq(
+	$$SELECT date_trunc('hour', oldest_unresolved), oldest_lease < '1 h', oldest_expired IS NULL FROM idem_stats WHERE scope = 's1'$$,
+	$$VALUES ('2 h'::interval, true, true)$$,
+	'ages of what is in flight');
+SELECT results_eq(
+	$$SELECT date_trunc('hour', oldest_expired), oldest_unresolved IS NULL, oldest_lease IS NULL FROM idem_stats WHERE scope = 's2'$$,
+	$$VALUES ('3 h'::interval, true, true)$$,
+	'ages of what is expired');
 
 -- a fresh install has no rows of its own: a restore would meet them twice
 SELECT is(extcondition, ARRAY['', ''], 'all rows are dumped, and none belongs to the install script')
