@@ -99,9 +99,11 @@ ROLLBACK;
 -- those that the views are on, too
 CREATE FUNCTION pg_temp.without_views(change text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
+	ALTER EXTENSION idempotency DROP VIEW idem_report;
+	ALTER EXTENSION idempotency DROP VIEW idem_stats;
 	ALTER EXTENSION idempotency DROP VIEW idem_health;
 	ALTER EXTENSION idempotency DROP VIEW idem_unresolved;
-	DROP VIEW idem_health, idem_unresolved;
+	DROP VIEW idem_report, idem_stats, idem_health, idem_unresolved;
 	EXECUTE change;
 	RETURN QUERY SELECT concat_ws(': ', codes, detail) FROM pg_temp.refusal();
 END $$;
