@@ -418,9 +418,9 @@ COMMENT ON COLUMN idem_health.oldest_expired IS 'for how long the oldest deletab
 -- ---------------------------------------------------------------------------
 CREATE VIEW idem_stats WITH (security_barrier) AS
 	WITH RECURSIVE clock (now, sampled) AS MATERIALIZED (
-		SELECT pg_catalog.clock_timestamp(), least(1, 1000
+		SELECT pg_catalog.clock_timestamp(), least(1::pg_catalog.float8, 1000::pg_catalog.float8
 			* pg_catalog.current_setting('block_size')::pg_catalog.float8
-			/ greatest(pg_catalog.pg_relation_size('idem_record'::pg_catalog.regclass), 1))
+			/ greatest(pg_catalog.pg_relation_size('idem_record'::pg_catalog.regclass), 1)::pg_catalog.float8)
 	), walk (scope, n) AS (
 		(SELECT r.scope, 1 FROM idem_record r ORDER BY r.scope LIMIT 1)
 		UNION ALL
@@ -436,7 +436,7 @@ CREATE VIEW idem_stats WITH (security_barrier) AS
 			pg_catalog.count(*) FILTER (WHERE r.sweep_at <= c.now) AS expired
 		FROM clock c, LATERAL (
 			SELECT s.scope, s.state, s.recovered, s.sweep_at
-			FROM idem_record s TABLESAMPLE SYSTEM (100 * c.sampled) REPEATABLE (0)) r
+			FROM idem_record s TABLESAMPLE SYSTEM (100::pg_catalog.float8 * c.sampled) REPEATABLE (0)) r
 		GROUP BY r.scope
 	), lapsed AS (
 		SELECT r.scope,
@@ -474,11 +474,11 @@ CREATE VIEW idem_stats WITH (security_barrier) AS
 		coalesce(l.unresolved, 0) AS unresolved,
 		c.now - l.since AS oldest_unresolved,
 		c.now - o.since AS oldest_expired,
-		(coalesce(x.succeeded, 0) / c.sampled)::bigint AS succeeded_estimate,
-		(coalesce(x.failed, 0) / c.sampled)::bigint AS failed_estimate,
-		(coalesce(x.released, 0) / c.sampled)::bigint AS released_estimate,
-		(coalesce(x.recovered, 0) / c.sampled)::bigint AS recovered_estimate,
-		(coalesce(x.expired, 0) / c.sampled)::bigint AS expired_estimate,
+		(coalesce(x.succeeded, 0)::pg_catalog.float8 / c.sampled)::bigint AS succeeded_estimate,
+		(coalesce(x.failed, 0)::pg_catalog.float8 / c.sampled)::bigint AS failed_estimate,
+		(coalesce(x.released, 0)::pg_catalog.float8 / c.sampled)::bigint AS released_estimate,
+		(coalesce(x.recovered, 0)::pg_catalog.float8 / c.sampled)::bigint AS recovered_estimate,
+		(coalesce(x.expired, 0)::pg_catalog.float8 / c.sampled)::bigint AS expired_estimate,
 		c.sampled
 	FROM clock c, scopes s
 		LEFT JOIN live v USING (scope)
@@ -503,20 +503,20 @@ COMMENT ON COLUMN idem_stats.sampled IS 'share of the table that the estimates a
 
 CREATE VIEW idem_report AS
 	SELECT s.scope,
-		CASE WHEN s.sampled < 1 THEN '~' ELSE '' END
+		CASE WHEN s.sampled < 1::pg_catalog.float8 THEN '~' ELSE '' END
 			|| pg_catalog.to_char(r.settled + s.leased + s.unresolved, 'FM999,999,999,999,990') AS records,
-		pg_catalog.round(100.0 * s.failed_estimate / nullif(r.settled, 0), 1) AS "failed %",
-		pg_catalog.round(100.0 * s.recovered_estimate / nullif(r.settled, 0), 1) AS "recovered %",
+		pg_catalog.round(100::numeric * s.failed_estimate::numeric / nullif(r.settled, 0::bigint)::numeric, 1) AS "failed %",
+		pg_catalog.round(100::numeric * s.recovered_estimate::numeric / nullif(r.settled, 0::bigint)::numeric, 1) AS "recovered %",
 		s.leased,
 		pg_catalog.date_trunc('second', s.oldest_lease) AS "for up to",
 		s.unresolved,
-		CASE WHEN s.sampled < 1 AND s.expired_estimate > 0 THEN '~' ELSE '' END
+		CASE WHEN s.sampled < 1::pg_catalog.float8 AND s.expired_estimate > 0 THEN '~' ELSE '' END
 			|| pg_catalog.to_char(s.expired_estimate, 'FM999,999,999,999,990') AS expired,
 		pg_catalog.concat_ws('; ',
 			CASE WHEN s.unresolved > 0 THEN 'reconcile, waiting for '
-				|| pg_catalog.date_trunc('second', s.oldest_unresolved) END,
+				|| pg_catalog.date_trunc('second', s.oldest_unresolved)::text END,
 			CASE WHEN s.oldest_expired > interval '15 min' THEN 'sweep is behind by '
-				|| pg_catalog.date_trunc('second', s.oldest_expired) END,
+				|| pg_catalog.date_trunc('second', s.oldest_expired)::text END,
 			CASE WHEN s.abandoned > s.unresolved THEN 'abandoned, to be claimed again' END) AS attention
 	FROM idem_stats s, LATERAL (
 		SELECT s.succeeded_estimate + s.failed_estimate + s.released_estimate AS settled) r

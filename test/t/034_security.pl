@@ -81,7 +81,7 @@ my $traps = q{
 	GRANT USAGE ON SCHEMA evil TO PUBLIC;
 	DO $do$
 	DECLARE
-		types CONSTANT regtype[] := '{text,name,integer,bigint,oid,timestamptz,interval,bytea,uuid,jsonb,boolean,"char",text[],regclass}';
+		types CONSTANT regtype[] := '{text,name,integer,bigint,oid,timestamptz,interval,bytea,uuid,jsonb,boolean,"char",text[],regclass,numeric,double precision}';
 		schema text;
 		l regtype;
 		r regtype;
@@ -93,7 +93,7 @@ my $traps = q{
 				FOREACH r IN ARRAY types LOOP
 					EXECUTE format('CREATE FUNCTION %I.trap(%s, %s) RETURNS boolean LANGUAGE plpgsql AS
 						''BEGIN RAISE LOG ''''sprung: operator of %s, %s''''; RETURN true; END''', schema, l, r, l, r);
-					FOREACH op IN ARRAY '{=,<>,<,<=,>,>=,-,+,||,~,~~}'::text[] LOOP
+					FOREACH op IN ARRAY '{=,<>,<,<=,>,>=,-,+,*,/,||,~,~~,!~}'::text[] LOOP
 						EXECUTE format('CREATE OPERATOR %I.%s (FUNCTION = %I.trap, LEFTARG = %s, RIGHTARG = %s)',
 							schema, op, schema, l, r);
 					END LOOP;
@@ -104,7 +104,7 @@ my $traps = q{
 					pg_get_function_result(p.oid) AS result
 				FROM pg_catalog.pg_proc p
 				WHERE p.prokind = 'f' AND p.pronamespace = 'pg_catalog'::regnamespace
-					AND p.proname = ANY ('{clock_timestamp,now,octet_length,length,format,quote_ident,has_schema_privilege,pg_extension_config_dump,textcat,texteq,current_setting,set_config,row_to_json,gen_random_uuid,sha256}')
+					AND p.proname = ANY ('{clock_timestamp,now,octet_length,length,format,quote_ident,has_schema_privilege,pg_extension_config_dump,textcat,texteq,current_setting,set_config,row_to_json,gen_random_uuid,sha256,pg_relation_size,to_char,round,date_trunc}')
 					AND NOT '"any"'::regtype = ANY (p.proargtypes::oid[])
 			LOOP
 				EXECUTE format('CREATE FUNCTION %I.%I(%s) RETURNS %s LANGUAGE plpgsql AS
@@ -146,6 +146,9 @@ is( $super->do(qq{
 		SELECT pg_sleep(0.01) IS NULL;
 		SELECT unresolved FROM public.idem_health;
 		SELECT key FROM public.idem_unresolved;
+		SELECT unresolved FROM public.idem_stats;
+		SELECT records FROM public.idem_report;
+		INSERT INTO public.idem_policy VALUES ('t', '1 d', '1 h', '0', 'retry', 'client');
 		SELECT outcome FROM public.idem_resolve('s', 'k', state => 'succeeded', response_body => 'ok');
 		SELECT outcome FROM public.idem_lookup('s', 'k');
 		SELECT public.idem_once('s', 'o', ttl => '1 us');
@@ -160,7 +163,7 @@ is( $super->do(qq{
 		SELECT public.idem_grant('"we ird"";role"', 'operator');
 		SELECT public.idem_revoke('"we ird"";role"', 'operator');
 	}),
-	join("\n", qw(claimed mismatch f f f claimed f 1 k replayed replayed t a executed 1 t)),
+	join("\n", qw(claimed mismatch f f f claimed f 1 k 1 1 replayed replayed t a executed 1 t)),
 	'everything works for a superuser whose search path is full of traps');
 ok(!trapped(), 'no trap was sprung');
 
@@ -200,7 +203,11 @@ my %calls = (
 		q{SELECT idem_once('m', 'o')},
 		q{SELECT idem_once_batch('m', '{a,b}')},
 		q{SELECT idem_execute('m', 'x', command => 'SELECT 1')} ],
-	monitor => [ 'SELECT * FROM idem_unresolved', 'SELECT * FROM idem_health' ],
+	monitor => [ 'SELECT * FROM idem_unresolved', 'SELECT * FROM idem_health', 'SELECT * FROM idem_stats',
+		'SELECT * FROM idem_report' ],
+	policies => [
+		q{SELECT * FROM idem_policy}, q{INSERT INTO idem_policy VALUES ('unused', '1 d')},
+		q{UPDATE idem_policy SET ttl = '2 d' WHERE scope = 'unused'}, q{DELETE FROM idem_policy WHERE scope = 'unused'} ],
 	operator => [
 		'SELECT idem_sweep()', 'CALL idem_sweep_all()',
 		q{SELECT idem_takeover('m', 'k')}, q{SELECT idem_resolve('m', 'k', state => 'failed')},
@@ -210,13 +217,14 @@ my %calls = (
 		q{UPDATE idem_record SET state = 'failed'}, 'DELETE FROM idem_record', 'TRUNCATE idem_record',
 		q{SELECT 1 FROM idem_record FOR UPDATE}, q{DO 'BEGIN LOCK idem_record IN ACCESS SHARE MODE; END'},
 		q{SELECT idem_grant('bare')}, q{SELECT idem_revoke('bare')},
-		q{SELECT idem_privilege_set('client')} ],
+		q{SELECT idem_privilege_set('client')}, 'TRUNCATE idem_policy', 'SELECT idem_policy_changed()',
+		'ALTER TABLE idem_policy DISABLE TRIGGER ALL' ],
 );
 my %may = (
 	bare => [qw(public)],
 	client => [qw(public client)],
 	monitor => [qw(public monitor)],
-	operator => [qw(public client monitor operator)],
+	operator => [qw(public client monitor operator policies)],
 );
 for my $role (sort keys %may)
 {
@@ -235,7 +243,7 @@ for my $role (sort keys %may)
 is( sql(q{SELECT count(*) FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
 		WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idempotency')
 			AND d.classid = 'pg_proc'::regclass}),
-	scalar(map { @{ $calls{$_} } } qw(public client operator)) + 3, 'no function was left out here');
+	scalar(map { @{ $calls{$_} } } qw(public client operator)) + 4, 'no function was left out here');
 
 sql(q{CREATE ROLE member LOGIN IN ROLE client});
 is(session($node, user => 'member')->do(q{SELECT outcome FROM idem_claim('m', 'member', lease => '1 h')}),
