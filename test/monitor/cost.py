@@ -18,7 +18,7 @@ from common import tap
 
 SCALE = float(os.environ.get("MONITOR_SCALE") or 1)
 SIZES = [round(40_000 * SCALE * factor) for factor in (1, 4)]
-SAMPLE = 1000           # pages, on the average; some 4 standard deviations more are allowed
+SAMPLE = 1000           # pages, on the average; over 4 standard deviations more are allowed
 MOST = SAMPLE + 150
 IN_FLIGHT = 200
 OFF = 0.15              # by how much an estimate may miss
@@ -34,44 +34,58 @@ SELECT CASE WHEN n %% 10 < 7 THEN 'order' WHEN n %% 10 < 9 THEN 'charge' ELSE 'r
 FROM generate_series(%(first)s::int, %(last)s::int) n
 """
 LEASED = """
-SELECT idem_claim(CASE WHEN n %% 2 = 0 THEN 'charge' ELSE 'rare' END, 'leased ' || n, lease => '1 h')
+SELECT idem_claim(CASE WHEN n %% 2 = 0 THEN 'charge' ELSE 'rare' END, 'leased ' || n,
+    lease => '1 h')
 FROM generate_series(1, %(count)s) n
 """
 
 
 def plan_of(conn, query):
     """Buffers touched, and the nodes of the plan."""
-    top = conn.execute("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + query).fetchone()[0][0]
-    nodes, left = [], [top["Plan"]]
+    explain = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
+    top = conn.execute(explain + query).fetchone()[0][0]["Plan"]
+    nodes, left = [], [top]
     while left:
         node = left.pop()
         nodes.append(node)
         left += node.get("Plans", [])
-    return top["Plan"]["Shared Hit Blocks"] + top["Plan"]["Shared Read Blocks"], nodes
+    return top["Shared Hit Blocks"] + top["Shared Read Blocks"], nodes
 
 
 def check_cost(conn, view, most, size, when):
     buffers, nodes = plan_of(conn, f"SELECT * FROM {view}")
-    tap.note(f"{view} beside {size:,} records, {when}: {buffers} buffers")
-    tap.ok(buffers <= most, f"{view} beside {size:,} records, {when}: at most {most} buffers",
+    what = f"{view} beside {size:,} records, {when}"
+    tap.note(f"{what}: {buffers} buffers")
+    tap.ok(buffers <= most, f"{what}: at most {most} buffers",
            [f"{buffers}", json.dumps(nodes)[:4000]])
     tap.equal([n["Node Type"] for n in nodes if n["Node Type"] == "Seq Scan"], [],
-              f"{view} beside {size:,} records, {when}: no sequential scan")
+              f"{what}: no sequential scan")
+
+
+TRUTH = """
+SELECT s.scope, succeeded_estimate, succeeded, failed_estimate, failed,
+    recovered_estimate, recovered
+FROM idem_stats s JOIN (
+    SELECT scope, count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+        count(*) FILTER (WHERE state = 'failed') AS failed,
+        count(*) FILTER (WHERE recovered) AS recovered
+    FROM idem_record GROUP BY scope) t USING (scope)
+ORDER BY s.scope
+"""
 
 
 def check_estimates(conn, size):
-    rows = conn.execute("""
-        SELECT s.scope, succeeded_estimate, succeeded, failed_estimate, failed, recovered_estimate, recovered
-        FROM idem_stats s JOIN (SELECT scope, count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
-            count(*) FILTER (WHERE state = 'failed') AS failed, count(*) FILTER (WHERE recovered) AS recovered
-            FROM idem_record GROUP BY scope) t USING (scope) ORDER BY s.scope""").fetchall()
+    rows = conn.execute(TRUTH).fetchall()
     tap.equal([row[0] for row in rows], ["charge", "order", "rare", "refund"],
               f"{size:,} records: every scope is there, also one without a settled record")
     off = [f"{row[0]}: {estimate} for {true}" for row in rows
-           for estimate, true in zip(row[1::2], row[2::2]) if true > 2000 and abs(estimate - true) > OFF * true]
+           for estimate, true in zip(row[1::2], row[2::2])
+           if true > 2000 and abs(estimate - true) > OFF * true]
     tap.ok(not off, f"{size:,} records: no estimate of more than 2,000 misses by {OFF:.0%}", off)
-    exact = conn.execute("SELECT scope, leased, unresolved FROM idem_stats WHERE leased > 0 ORDER BY scope").fetchall()
-    tap.equal(exact, [("charge", IN_FLIGHT // 4, IN_FLIGHT // 4), ("rare", IN_FLIGHT // 4, IN_FLIGHT // 4)],
+    exact = conn.execute("SELECT scope, leased, unresolved FROM idem_stats"
+                         " WHERE leased > 0 ORDER BY scope").fetchall()
+    half = IN_FLIGHT // 4
+    tap.equal(exact, [("charge", half, half), ("rare", half, half)],
               f"{size:,} records: what is in flight is exact")
 
 
