@@ -131,7 +131,7 @@ def main():
                       if "error" in name and name.startswith("pg_") and value}
             tap.equal(errors, {}, "the exporter had no error")
 
-            conn.execute("SELECT idem_resolve('charge', key, state => 'failed') FROM idem_unresolved")
+            conn.execute("SELECT idem_resolve(scope, key, state => 'failed') FROM idem_unresolved")
             conn.execute("SELECT idem_sweep()")
             published = exporter.metrics()
             tap.equal([published[name] for name in LATER], list(LATER.values()),
