@@ -6,7 +6,8 @@ suite_files[examples]='examples/*/run.py'
 
 packages_examples()
 {
-	printf '%s\n' prove=perl python:psycopg=python3-psycopg
+	printf '%s\n' prove=perl python:psycopg=python3-psycopg python:psycopg_pool=python3-psycopg-pool \
+		python:flask=python3-flask
 }
 
 # An example makes the database that it wants by itself.
