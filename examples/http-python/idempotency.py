@@ -120,7 +120,7 @@ class Idempotency:
         principal = self.principal()
         if not principal:  # or all who are not logged in would share their keys
             raise Refused(problem("not-authenticated"))
-        as_json = request.is_json and is_text(body)
+        as_json = request.is_json and body and is_text(body)
         return more | dict(
             scope=self.scope, key=key_of(request.headers.get("Idempotency-Key")),
             principal=str(principal), method=request.method, target=quote(request.full_path),

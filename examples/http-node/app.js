@@ -1,0 +1,115 @@
+/*
+ * A shop's HTTP server in Express: what a handler looks like behind the
+ * middleware.
+ *
+ * Read order and pay; the rest is there to show the edges.  The database is
+ * that of libpq's environment; ../http/schema.sql lays it out.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import express from 'express';
+import pg from 'pg';
+import { NotDone } from './answers.js';
+import { idempotency } from './idempotency.js';
+
+const USERS = { 'Bearer token-of-alice': 'alice', 'Bearer token-of-bob': 'bob' };
+const { PORT, PROVIDER_PORT, LEASE } = process.env;
+
+const pool = new pg.Pool({ max: 10, connectionTimeoutMillis: 3000 });
+// An idle connection that breaks is no reason for the whole server to end.
+pool.on('error', (error) => console.error('idle connection:', error.message));
+
+const userOf = (req) => USERS[req.get('Authorization')];
+const idempotent = idempotency({ pool, principal: userOf, lease: LEASE });
+const app = express();
+
+/** All effects are rows: if anything goes wrong, there is none of them. */
+app.post('/orders', idempotent(async (req, db) => {
+  const { item, qty } = JSON.parse(req.body);
+  const [{ id }] = (await db.query(
+    'INSERT INTO orders (customer, item, qty) VALUES ($1, $2, $3) RETURNING id',
+    [userOf(req), item, qty])).rows;
+  const [stock] = (await db.query(
+    'SELECT left_over FROM stock WHERE item = $1 FOR UPDATE', [item])).rows;
+  if (stock?.left_over === null) {
+    return answer(503, { error: 'being counted' });
+  }
+  if (!stock || stock.left_over < qty) {
+    return answer(409, { error: 'out of stock' });
+  }
+  await db.query('UPDATE stock SET left_over = left_over - $1 WHERE item = $2', [qty, item]);
+  return answer(201, { order: Number(id), receipt: randomBytes(16).toString('hex') },
+    { Location: `/orders/${id}`, 'Set-Cookie': `last=${id}` });
+}, { databaseOnly: true }));
+
+/**
+ * The provider is called outside of any transaction, under a reference that is
+ * the same on every attempt.  Where it gives no verdict, nor do we.
+ */
+app.post('/payments', idempotent(async (req, claim) => {
+  const { amount } = JSON.parse(req.body);
+  const verdict = await callProvider(claim.reference, amount);
+  if (verdict.status === 402) {
+    return answer(402, { error: 'card declined' });
+  }
+  if (verdict.status >= 500) {
+    return answer(502, { error: 'no verdict' });
+  }
+  return claim.settle(async (db) => {
+    await db.query('INSERT INTO payments VALUES ($1, $2, $3, $4)',
+      [claim.reference, userOf(req), amount, verdict.charge]);
+    return answer(201, { charge: verdict.charge, receipt: randomBytes(16).toString('hex') },
+      { Location: `/payments/${claim.reference}` });
+  });
+}));
+
+/** Any type of body, and the same bytes back. */
+app.route('/notes').post(note()).put(note());
+
+function note() {
+  return idempotent(async (req, db) => {
+    const content = req.body ?? Buffer.alloc(0);
+    await db.query('INSERT INTO notes VALUES ($1, $2)', [userOf(req), content]);
+    return { status: 201, headers: { 'Content-Type': 'application/octet-stream' }, body: content };
+  }, { databaseOnly: true });
+}
+
+/** A stream has no place in a record, so this route is left alone. */
+app.post('/export', (req, res) => {
+  lines().pipe(res.type('text/plain'));
+});
+
+/** What the one above must not be: the middleware refuses, and the note is undone. */
+app.post('/mistake', idempotent(async (req, db) => {
+  await db.query("INSERT INTO notes VALUES ('nobody', '')");
+  return { status: 200, headers: { 'Content-Type': 'text/plain' }, body: lines() };
+}, { databaseOnly: true }));
+
+function lines() {
+  return Readable.from([0, 1, 2].map((n) => `line ${n}\n`));
+}
+
+function answer(status, document, headers) {
+  return {
+    status,
+    headers: { 'Content-Type': 'application/json', ...headers },
+    body: JSON.stringify(document),
+  };
+}
+
+/** Its status and document.  No connection at all: for certain nothing was sent. */
+async function callProvider(reference, amount) {
+  try {
+    const response = await fetch(`http://127.0.0.1:${PROVIDER_PORT}/charges`,
+      { method: 'POST', body: JSON.stringify({ reference, amount }) });
+    return { ...await response.json(), status: response.status };
+  } catch (error) {
+    if (error.cause?.code === 'ECONNREFUSED') {
+      throw new NotDone();
+    }
+    return { status: 504 };
+  }
+}
+
+app.listen(Number(PORT), '127.0.0.1');
