@@ -5,7 +5,6 @@ finds its database in libpq's environment, and PORT, PROVIDER_PORT and LEASE.
 """
 
 import argparse
-import random
 import signal
 import sys
 from pathlib import Path
@@ -63,13 +62,10 @@ def main(directory, command):
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--tap", action="store_true", help="print TAP")
     options.add_argument("--keep", action="store_true", help="keep the database and the log")
-    options.add_argument("--seed", type=int, default=random.randrange(10**6))
     arg = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
 
     check = Checks(arg.tap)
-    check.say(f"seed {arg.seed}")
-    random.seed(arg.seed)
     stage = Stage(directory.name.replace("-", "_"))
     try:
         shop = Shop(stage, command)

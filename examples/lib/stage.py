@@ -8,6 +8,7 @@ a user who may create databases and roles: a throw-away cluster.
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -55,10 +56,12 @@ class Stage:
 
 
 class Program:
-    """A process that belongs to a stage, with a log; struck down by SIGKILL."""
+    """A process that belongs to a stage, with a log; struck down by SIGKILL,
+    with all that it started if it is a group."""
 
-    def __init__(self, stage, name, argv, env, port=None):
+    def __init__(self, stage, name, argv, env, port=None, group=False):
         self.name, self.argv, self.port = name, [str(arg) for arg in argv], port
+        self.group = group
         self.env = {**os.environ, "PGDATABASE": stage.database, **env}
         self.log = stage.directory / f"{name}.log"
         self.child = None
@@ -68,16 +71,22 @@ class Program:
         self.env.update(env)
         with open(self.log, "ab") as log:
             self.child = subprocess.Popen(self.argv, env=self.env, stdin=subprocess.DEVNULL,
-                                          stdout=log, stderr=log)
+                                          stdout=log, stderr=log, start_new_session=self.group)
         if not wait_until(self.up_or_dead) or self.child.poll() is not None:
             raise RuntimeError(f"{self.name} did not start:\n{self.log.read_text()}")
 
     def up_or_dead(self):
         return self.port is None or listening(self.port) or self.child.poll() is not None
 
+    def running(self):
+        return self.child is not None and self.child.poll() is None
+
     def kill(self):
-        if self.child:
-            self.child.kill()
+        if self.running():
+            if self.group:
+                os.killpg(self.child.pid, signal.SIGKILL)
+            else:
+                self.child.kill()
             self.child.wait()
 
 

@@ -6,8 +6,10 @@ suite_files[examples]='examples/*/run.py'
 
 packages_examples()
 {
-	printf '%s\n' prove=perl python:psycopg=python3-psycopg python:psycopg_pool=python3-psycopg-pool \
-		python:flask=python3-flask
+	printf '%s\n' prove=perl python:psycopg=python3-psycopg \
+		python:psycopg_pool=python3-psycopg-pool python:flask=python3-flask \
+		node=nodejs npm=npm curl=curl \
+		/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server python:pika=python3-pika
 }
 
 # An example makes the database that it wants by itself.
@@ -16,7 +18,17 @@ suite_examples()
 	local file status=0
 
 	for file in "$@"; do
-		as_server_user prove "${prove_flags[@]}" --exec '' "$file" :: --tap || status=1
+		bring_node_modules "${file%/*}" &&
+			as_server_user prove "${prove_flags[@]}" --exec '' "$file" :: --tap || status=1
 	done
 	return "$status"
+}
+
+bring_node_modules()
+{
+	local modules
+
+	if [[ -e $1/package-lock.json ]]; then
+		modules=$(npm_modules "$repository/$1") && ln -s "$modules" "$source_dir/$1/node_modules"
+	fi
 }
