@@ -31,6 +31,7 @@ POINTS = ["between mark and effects", "before COMMIT", "between COMMIT and ackno
           "after the acknowledgement"]
 KILLS_AT_A_POINT = 6      # of each
 KILLS_AT_RANDOM = 12
+PATIENCE = 600            # seconds after which a scenario that hangs is a failure
 TRAPPED, LOST = 200, 5    # messages of the autocommit round, and kills in it
 
 
@@ -74,7 +75,10 @@ class Story:
         crew = [self.consumer(f"consumer-{n}") for n in range(len(BATCHES))]
         doom = POINTS * KILLS_AT_A_POINT
         self.luck.shuffle(doom)
+        deadline = time.monotonic() + PATIENCE
         while doom or self.killed["at random"] < KILLS_AT_RANDOM or not self.drained(crew):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"after {PATIENCE} s there is no end in sight")
             for program, batch in zip(crew, BATCHES, strict=True):
                 if not program.running():
                     program.point = doom.pop() if doom else "never"
