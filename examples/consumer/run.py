@@ -171,7 +171,7 @@ def judge(check, story):
 def judge_trap(check, story):
     shipped = story.stage.value("SELECT count(*) FROM parcels WHERE message LIKE 't-%'")
     check.same(shipped, TRAPPED - LOST,
-               f"the trap: in autocommit, {LOST} kills between mark and effects lose {LOST} messages")
+               f"the trap: in autocommit {LOST} kills between mark and effects lose {LOST}")
 
 
 def tell(check, story, said, killed, deliveries, effects):

@@ -32,7 +32,8 @@ import express from 'express';
 import pg from 'pg';
 import { NotDone, Refused, answerFor, keyOf, problem } from './answers.js';
 
-const REPLAYED_HEADERS = ['content-type', 'location', 'etag', 'link']; // never cookies or credentials
+// Never cookies or credentials.
+const REPLAYED_HEADERS = ['content-type', 'location', 'etag', 'link'];
 
 const CLAIM = `
   SELECT * FROM idem_claim($1, $2, $3, ttl => '24 h', lease => $4, claim_token => $5,
@@ -43,7 +44,8 @@ const FINISH = `
                      response_headers => $7, response_bytes => $8)`;
 const LOOKUP = 'SELECT * FROM idem_lookup($1, $2, $3)';
 
-const NOT_JSONB = ['22P02', '22P05', '22003', '54000', '54001']; // no JSON, or none that jsonb holds
+// No JSON, or none that jsonb holds.
+const NOT_JSONB = ['22P02', '22P05', '22003', '54000', '54001'];
 const UNAVAILABLE = /^(08|40|53|57P|25006)/;
 
 /**

@@ -18,7 +18,8 @@ def keys(check, shop):
     missing = send("/orders", None, tea)
     check.same(missing.verdict, (400, "idempotency-key-missing"), "no key: 400")
     for what, key in [
-            ("empty", ""), ("an empty string", '""'), ("half a string", '"k'), ("a bare quote", 'k"k'),
+            ("empty", ""), ("an empty string", '""'), ("half a string", '"k'),
+            ("a bare quote", 'k"k'),
             ("two keys in a line", '"a", "b"'), ("two bare keys in a line", "a, b"),
             ("a blank inside", "a b"), ("a wrong escape", r'"a\b"'),
             ("UTF-8 in a string", '"schlüssel"'), ("UTF-8, bare", "schlüssel"),
@@ -35,7 +36,8 @@ def keys(check, shop):
     for what, key, stored in [
             ("a string", '"key 1"', "key 1"), ("with escapes", r'"say \"a\\b\""', r'say "a\b"'),
             ("with parameters", '"key 2"; v=1;w', "key 2"), ("bare", "key-3", "key-3"),
-            ("a UUID", "8e03978e-40d5-43e8-bc93-6894a57f9324", None), ("255 bytes", "k" * 255, None)]:
+            ("a UUID", "8e03978e-40d5-43e8-bc93-6894a57f9324", None),
+            ("255 bytes", "k" * 255, None)]:
         reply = send("/orders", key, tea)
         check.that(reply.status == 201 and shop.state(stored or key) == "succeeded",
                    f"key is {what}: taken as {stored or 'it is'}", reply)
@@ -168,7 +170,8 @@ def leased(check, shop):
     reply = send("/payments", "p-4", {"amount": 100})
     shop.provider.open()
     check.that(reply.verdict == (503, "not-done") and reply.headers.get("retry-after")
-               and shop.state("p-4") == "released", "nothing was sent, for certain: released", reply)
+               and shop.state("p-4") == "released",
+               "nothing was sent, for certain: released", reply)
     paid = [send("/payments", "p-4", {"amount": 100}) for _ in range(2)]
     check.that(paid[0].status == 201 and paid[1].replayed and paid[0].essence == paid[1].essence
                and asked() == 4, "so the retry pays")

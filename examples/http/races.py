@@ -97,7 +97,8 @@ def free_for_all(check, shop):
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         told = list(pool.map(one, range(AT_ONCE)))
-    check.say(f"{AT_ONCE} at once on 10 keys: {dict(Counter(str(verdict) for _, verdict, _ in told))}")
+    tally = Counter(str(verdict) for _, verdict, _ in told)
+    check.say(f"{AT_ONCE} at once on 10 keys: {dict(tally)}")
     check.that({verdict for _, verdict, _ in told} <= {(201, None), (409, "request-in-flight")},
                "each is answered, or told that another is at it")
     check.same(len({(key, reply.essence) for key, _, reply in told}), 10,

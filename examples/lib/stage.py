@@ -33,12 +33,13 @@ class Stage:
             conn.execute(command)
 
     @contextmanager
-    def connect(self, autocommit=True):
-        with closing(psycopg.connect(dbname=self.database, autocommit=autocommit)) as conn:
+    def connect(self, user=None, autocommit=True):
+        with closing(psycopg.connect(dbname=self.database, user=user,
+                                     autocommit=autocommit)) as conn:
             yield conn
 
-    def rows(self, query, *arguments):
-        with self.connect() as conn:
+    def rows(self, query, *arguments, user=None):
+        with self.connect(user) as conn:
             cur = conn.execute(query, arguments or None)
             return cur.fetchall() if cur.description else []
 

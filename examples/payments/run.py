@@ -19,27 +19,27 @@ import os
 import queue
 import random
 import re
-import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import closing, contextmanager
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-import psycopg
-
-import provider
-from book import order_number
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+
+import psycopg  # noqa: E402
+
+import provider  # noqa: E402
+from book import order_number  # noqa: E402
+from stage import Checks, Program, Stage, free_ports, wait_until  # noqa: E402
+
 SECRET = os.urandom(16).hex()
 
 # Short, so that the story fits into half a minute.
@@ -73,31 +73,13 @@ def shopping_list(luck, number):
 
 # ---------------------------------------------------------------- processes
 
-class Process:
+class Process(Program):
     """One of the programs, which can be struck down and started again."""
 
     def __init__(self, place, name, script, *argv, user=None, port=None):
-        self.name, self.port = name, port
-        self.argv = [sys.executable, str(HERE / script), *map(str, argv)]
-        self.env = {**os.environ, "PROVIDER_SECRET": SECRET, "PGDATABASE": place.database}
-        if user:
-            self.env["PGUSER"] = user
-        self.log = place.directory / f"{name}.log"
-        place.processes.append(self)
+        env = {"PROVIDER_SECRET": SECRET} | ({"PGUSER": user} if user else {})
+        super().__init__(place, name, [sys.executable, HERE / script, *argv], env, port)
         self.start()
-
-    def start(self):
-        with open(self.log, "ab") as log:
-            self.child = subprocess.Popen(self.argv, env=self.env, stdout=log, stderr=log)
-        if not wait_until(self.up_or_dead, 30) or self.child.poll() is not None:
-            raise RuntimeError(f"{self.name} did not start:\n{self.log.read_text()}")
-
-    def up_or_dead(self):
-        return self.port is None or listening(self.port) or self.child.poll() is not None
-
-    def kill(self):
-        self.child.kill()
-        self.child.wait()
 
     def stall(self, until):
         """Stop it, as a long pause of a virtual machine would, and let it go on."""
@@ -111,77 +93,22 @@ class Process:
         return sum(line.startswith(text) for line in self.log.read_text().splitlines())
 
 
-def listening(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_ports(number):
-    """Below the ephemeral range, so that no client's own socket takes one while
-    the application is down."""
-    return list(itertools.islice(filter(free, random.sample(range(20000, 30000), 1000)), number))
-
-
-def free(port):
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
 # -------------------------------------------------------------------- place
 
-class Place:
-    """A database, a directory and processes of this run's own."""
+class Place(Stage):
+    """The application's database, and the provider's book."""
 
     def __init__(self):
-        self.database = f"payments_{os.getpid()}"
-        self.directory = Path(tempfile.mkdtemp(prefix="payments."))
+        super().__init__("payments")
         self.provider_book = self.directory / "provider.db"
-        self.processes = []
-        self.admin(f"CREATE DATABASE {self.database}")
 
     def furnish(self):
         with self.connect() as conn:
             conn.execute((HERE / "schema.sql").read_text())
 
-    def admin(self, command):
-        with closing(psycopg.connect("", autocommit=True)) as conn:
-            conn.execute(command)
-
-    @contextmanager
-    def connect(self, user=None):
-        with closing(psycopg.connect(dbname=self.database, user=user, autocommit=True)) as conn:
-            yield conn
-
-    def rows(self, query, user=None):
-        with self.connect(user) as conn:
-            return conn.execute(query).fetchall()
-
     def provider_rows(self, query):
         with closing(sqlite3.connect(self.provider_book, timeout=30)) as book:
             return book.execute(query).fetchall()
-
-    def clear(self, keep):
-        for process in self.processes:
-            process.kill()
-        if keep:
-            return print(f"# kept: database {self.database}, logs in {self.directory}")
-        self.admin(f"DROP DATABASE {self.database} WITH (FORCE)")
-        shutil.rmtree(self.directory)
-
-
-def wait_until(condition, seconds):
-    """Poll; whether it came true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 # ------------------------------------------------------------------ clients
@@ -337,7 +264,7 @@ class Scenario:
                 time.sleep(self.luck.uniform(0, 0.15))
                 self.strike(strikes[n])
         self.clients.finish()
-        self.settled = wait_until(self.quiet, 60)
+        self.settled = wait_until(self.quiet)
         self.forger.enough.set()
         self.forger.join()
 
@@ -369,7 +296,8 @@ class Scenario:
         return self.place.rows("SELECT FROM payment WHERE status = 'pending'")
 
     def quiet(self):
-        return not (self.pending() or self.place.rows("SELECT FROM idem_unresolved", "pay_ops")
+        return not (self.pending()
+                    or self.place.rows("SELECT FROM idem_unresolved", user="pay_ops")
                     or self.place.provider_rows("SELECT 1 FROM events WHERE sends_left > 0"))
 
     def report(self):
@@ -380,32 +308,6 @@ class Scenario:
 
 
 # ------------------------------------------------------------------- checks
-
-class Checks:
-    """Collects verdicts and prints them, as TAP or for people."""
-
-    def __init__(self, tap):
-        self.tap, self.number, self.failed = tap, 0, 0
-
-    def that(self, holds, what, but=None):
-        self.number += 1
-        self.failed += not holds
-        if self.tap:
-            print(f"{'ok' if holds else 'not ok'} {self.number} - {what}")
-        else:
-            print(f"  {'ok    ' if holds else 'FAILED'}  {what}")
-        if not holds and but is not None:
-            self.say(f"        {but}")
-
-    def say(self, text=""):
-        for line in text.splitlines() or [""]:
-            print(f"# {line}".rstrip() if self.tap else line)
-
-    def close(self):
-        if self.tap:
-            print(f"1..{self.number}")
-        return self.failed == 0
-
 
 def check_answers(check, story):
     answers, payments = story.clients.answers, story.payments
@@ -499,7 +401,7 @@ def check_privileges(check, story):
                     "SELECT FROM idem_takeover('payment', 'k', 'u')",
                     "SELECT idem_forget('payment', 'k', 'u')", "SELECT FROM idem_sweep()"):
         try:
-            story.place.rows(command, "pay_app")
+            story.place.rows(command, user="pay_app")
             permitted = True
         except psycopg.errors.InsufficientPrivilege:
             permitted = False
@@ -511,7 +413,7 @@ def check_processes(check, story):
                f"the application was killed {STRIKES['application killed']} times", story.struck)
     # A stalled process may find that the server has ended its session.
     allowed = re.compile("database: (25P03|None) ")
-    odd = [f"{process.name}: {line}" for process in story.place.processes
+    odd = [f"{process.name}: {line}" for process in story.place.programs
            for line in process.log.read_text().splitlines()
            if "Error" in line or line.startswith("database:") and not allowed.match(line)]
     check.that(not odd, "no process met an error that it did not expect", "\n".join(odd))
