@@ -18,17 +18,16 @@ suite_examples()
 	local file status=0
 
 	for file in "$@"; do
-		bring_node_modules "${file%/*}" &&
-			as_server_user prove "${prove_flags[@]}" --exec '' "$file" :: --tap || status=1
+		bring_node_modules "${file%/*}"
+		as_server_user prove "${prove_flags[@]}" --exec '' "$file" :: --tap || status=1
 	done
 	return "$status"
 }
 
 bring_node_modules()
 {
-	local modules
-
 	if [[ -e $1/package-lock.json ]]; then
-		modules=$(npm_modules "$repository/$1") && ln -s "$modules" "$source_dir/$1/node_modules"
+		npm_modules "$repository/$1" "${1##*/}"
+		ln -s "$node_modules" "$source_dir/$1/node_modules"
 	fi
 }
