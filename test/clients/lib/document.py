@@ -1,0 +1,2 @@
+def check_tables(rows, found, update):
+    pass
