@@ -86,7 +86,7 @@ JAVA_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 def environment():
     """JDBC takes no Unix socket for a host, so its URL names a factory of them."""
     return {**os.environ, "JDBC_URL": jdbc_url(), "GO111MODULE": "off",
-            "GOPATH": "/usr/share/gocode", "GOFLAGS": "-trimpath",
+            "GOPATH": "/usr/share/gocode",
             "GOCACHE": os.environ.get("GOCACHE") or str(BUILT / "go-cache")}
 
 
