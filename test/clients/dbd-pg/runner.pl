@@ -164,7 +164,7 @@ sub leased
 {
 	my ($key) = @_;
 	my ($row) = query(q{SELECT outcome, token, response_body
-		FROM idem_claim('leased race', $1, request => $2, lease => '10 min', wait => '20 ms')},
+		FROM idem_claim('leased race', $1, request => $2, lease => '10 min')},
 		$key, request_of($key));
 	my ($outcome, $token, $body) = @$row;
 	if ($outcome eq 'claimed')

@@ -257,8 +257,7 @@ public class Runner {
   }
 
   Answer leased(String key, String me) throws SQLException {
-    Answer answer = claim("SELECT * FROM idem_claim('leased race', ?, request => ?::jsonb, lease => '10 min',"
-        + " wait => '20 ms')", key);
+    Answer answer = claim("SELECT * FROM idem_claim('leased race', ?, request => ?::jsonb, lease => '10 min')", key);
     if (!answer.outcome().equals("claimed")) {
       return answer;
     }
@@ -293,8 +292,8 @@ public class Runner {
   }
 
   public static void main(String[] arguments) throws Exception {
-    List<String> lines = new BufferedReader(new InputStreamReader(System.in, UTF_8)).lines().toList();
     try (Connection db = DriverManager.getConnection(System.getenv("JDBC_URL") + WAYS.get(arguments[0]))) {
+      List<String> lines = new BufferedReader(new InputStreamReader(System.in, UTF_8)).lines().toList();
       Runner runner = new Runner(db, arguments[0]);
       if (arguments.length > 1) {
         runner.race(lines, arguments[1]);

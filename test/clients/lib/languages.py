@@ -10,7 +10,7 @@ CLIENTS = pathlib.Path(__file__).resolve().parent.parent
 SOCKET_FACTORY = CLIENTS.parent / "docs" / "UnixSocketFactory.java"
 JDBC_JAR = "/usr/share/java/postgresql.jar"
 
-PATIENCE = 300          # seconds until a program that does not end counts as hanging
+PATIENCE = 120          # seconds until a program that does not end counts as hanging
 
 _built = tempfile.TemporaryDirectory(prefix="clients-")
 BUILT = pathlib.Path(_built.name)
@@ -57,10 +57,11 @@ class Driver:
                 return done.stdout
         return None
 
-    def start(self, program, *arguments, **options):
+    def start(self, program, *arguments, address=None):
         return subprocess.Popen([*self.command(program), *arguments], text=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env=environment(), **options)
+                                encoding="utf-8", stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=environment(address))
 
     def run(self, program, *arguments, given=""):
         """(status, what it printed, what it complained of)"""
@@ -83,16 +84,18 @@ class Driver:
 JAVA_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
-def environment():
-    """JDBC takes no Unix socket for a host, so its URL names a factory of them."""
-    return {**os.environ, "JDBC_URL": jdbc_url(), "GO111MODULE": "off",
+def environment(address=None):
+    """What a program is told of the database; of another address if one is given."""
+    names = {**os.environ, **(address or {})}
+    return {**names, "JDBC_URL": _jdbc_url(names), "GO111MODULE": "off",
             "GOPATH": "/usr/share/gocode",
             "GOCACHE": os.environ.get("GOCACHE") or str(BUILT / "go-cache")}
 
 
-def jdbc_url():
-    socket = f"{os.environ['PGHOST']}/.s.PGSQL.{os.environ['PGPORT']}".replace("/", "%2F")
-    return (f"jdbc:postgresql://localhost/{os.environ['PGDATABASE']}?user={os.environ['PGUSER']}"
+def _jdbc_url(names):
+    """JDBC takes no Unix socket for a host, so the URL names a factory of them."""
+    socket = f"{names['PGHOST']}/.s.PGSQL.{names['PGPORT']}".replace("/", "%2F")
+    return (f"jdbc:postgresql://localhost/{names['PGDATABASE']}?user={names['PGUSER']}"
             f"&socketFactory=UnixSocketFactory&socketFactoryArg={socket}")
 
 

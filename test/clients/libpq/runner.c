@@ -554,7 +554,7 @@ turn(const char *flow, const char *key, const char *me)
 		PQclear(must("BEGIN", 0, NULL));
 	result = must(leased ?
 				  "SELECT outcome, response_body, token FROM idem_claim('leased race', $1,"
-				  " request => $2, lease => '10 min', wait => '20 ms')" :
+				  " request => $2, lease => '10 min')" :
 				  "SELECT outcome, response_body, token FROM idem_claim('race', $1,"
 				  " request => $2, wait => '20 ms')", 2, claim);
 	outcome = PQgetvalue(result, 0, 0);

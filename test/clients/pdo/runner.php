@@ -208,7 +208,7 @@ class Racer
     {
         [[$outcome, $token, $body]] = $this->client->query(
             "SELECT outcome, token, response_body FROM idem_claim('leased race', $1, request => $2,
-                lease => '10 min', wait => '20 ms')", [$key, json_encode(['key' => $key])]);
+                lease => '10 min')", [$key, json_encode(['key' => $key])]);
         if ($outcome === 'claimed') {
             $this->effect('outside', $key);
             $body = $this->body($key);
@@ -234,8 +234,8 @@ class Racer
     }
 }
 
-$lines = file('php://stdin', FILE_IGNORE_NEW_LINES);
 $client = new Client($way);
+$lines = file('php://stdin', FILE_IGNORE_NEW_LINES);
 if ($me === null) {
     $client->conformance($lines);
 } else {

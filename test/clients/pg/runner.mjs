@@ -115,7 +115,7 @@ const flows = {
   leased: async (key) => {
     let [[outcome, token, body]] = await query(
       `SELECT outcome, token, response_body FROM idem_claim('leased race', $1, request => $2,
-         lease => '10 min', wait => '20 ms')`, [key, JSON.stringify({ key })]);
+         lease => '10 min')`, [key, JSON.stringify({ key })]);
     if (outcome === 'claimed') {
       await effect('outside', key);
       body = bodyFor(key);

@@ -306,7 +306,7 @@ func (r racer) leased(key string) (a answer, err error) {
 	var token pgtype.UUID
 	err = r.conn.QueryRow(ctx,
 		"SELECT outcome, token, response_body FROM idem_claim('leased race', $1, request => $2,"+
-			" lease => '10 min', wait => '20 ms')",
+			" lease => '10 min')",
 		key, `{"key": "`+key+`"}`).Scan(&a.outcome, &token, &a.body)
 	if err != nil || a.outcome != "claimed" {
 		return a, err

@@ -130,7 +130,7 @@ const flows = {
   leased: async (key) => {
     let [[outcome, token, body]] = await query(sql,
       `SELECT outcome, token, response_body FROM idem_claim('leased race', $1, request => $2,
-         lease => '10 min', wait => '20 ms')`, [key, JSON.stringify({ key })]);
+         lease => '10 min')`, [key, JSON.stringify({ key })]);
     if (outcome === 'claimed') {
       await effect(sql, 'outside', key);
       body = bodyFor(key);
@@ -153,6 +153,7 @@ async function race(turns) {
   }
 }
 
+await query(sql, 'SELECT 1');
 const lines = [];
 for await (const line of createInterface({ input: process.stdin })) {
   lines.push(line);

@@ -117,7 +117,7 @@ def transactional(client, key, me):
             "SELECT outcome, response_body FROM idem_claim('race', $1, request => $2,"
             " wait => '20 ms')", [key, Json({"key": key})])[0]
         if outcome == "claimed":
-            body = f"{key} by {me}, {os.getpid()} \N{TEACUP WITHOUT HANDLE}"
+            body = f"{key} by {me}, {os.getpid()} \N{TEAPOT}"
             client.query("INSERT INTO effect VALUES ('transactional', $1, $2, $3) RETURNING 1",
                          [key, me, os.getpid()])
             client.query("SELECT idem_finish('race', $1, response_body => $2)", [key, body])
@@ -127,11 +127,11 @@ def transactional(client, key, me):
 def leased(client, key, me):
     outcome, token, body = client.query(
         "SELECT outcome, token, response_body FROM idem_claim('leased race', $1, request => $2,"
-        " lease => $3, wait => '20 ms')", [key, Json({"key": key}), timedelta(minutes=10)])[0]
+        " lease => $3)", [key, Json({"key": key}), timedelta(minutes=10)])[0]
     if outcome == "claimed":
         client.query("INSERT INTO effect VALUES ('outside', $1, $2, $3) RETURNING 1",
                      [key, me, os.getpid()])
-        body = f"{key} by {me}, {os.getpid()} \N{TEACUP WITHOUT HANDLE}"
+        body = f"{key} by {me}, {os.getpid()} \N{TEAPOT}"
         with transaction(client):
             client.query("INSERT INTO effect VALUES ('leased', $1, $2, $3) RETURNING 1",
                          [key, me, os.getpid()])

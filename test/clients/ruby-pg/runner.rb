@@ -124,7 +124,7 @@ end
 def leased(key)
   outcome, token, body = call(<<~SQL, [key, JSON.generate(key: key)]).values.first
     SELECT outcome, token, response_body
-    FROM idem_claim('leased race', $1, request => $2, lease => '10 min', wait => '20 ms')
+    FROM idem_claim('leased race', $1, request => $2, lease => '10 min')
   SQL
   if outcome == 'claimed'
     effect('outside', key)
