@@ -12,8 +12,9 @@ JDBC_JAR = "/usr/share/java/postgresql.jar"
 
 PATIENCE = 120          # seconds until a program that does not end counts as hanging
 
-_built = tempfile.TemporaryDirectory(prefix="clients-")
-BUILT = pathlib.Path(_built.name)
+# Where programs are compiled to: CLIENTS_BUILT, which then several tests share.
+_temporary = tempfile.TemporaryDirectory(prefix="clients-")
+BUILT = pathlib.Path(os.environ.get("CLIENTS_BUILT") or _temporary.name)
 
 
 @dataclass
@@ -47,14 +48,16 @@ class Driver:
     def build(self):
         """Compile all its programs; None where that works, else what the compiler says."""
         builder = BUILDERS.get(self.name)
-        if builder is None:
+        built = BUILT / self.name / "built"
+        if builder is None or built.exists():
             return None
-        (BUILT / self.name).mkdir()
+        built.parent.mkdir(parents=True, exist_ok=True)
         for command in builder(self):
             done = subprocess.run(command, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, env=environment(), check=False)
             if done.returncode:
                 return done.stdout
+        built.touch()
         return None
 
     def start(self, program, *arguments, address=None):
