@@ -4,11 +4,11 @@
 #
 #   need_packages WHAT=PACKAGE...
 #       See to it that each WHAT is there.  WHAT is a command, an absolute
-#       path, perl:Module, python:module, ruby:feature, node:module or
-#       locale:name; PACKAGE is the Debian package that brings it.  Root gets
-#       the missing packages installed, without questions; anybody else is told
-#       the exact command and the script ends.  Nothing at all is done, and the
-#       network is left alone, when nothing is missing.
+#       path, perl:Module, python:module, ruby:feature, php:extension,
+#       node:module or locale:name; PACKAGE is the Debian package that brings
+#       it.  Root gets the missing packages installed, without questions;
+#       anybody else is told the exact command and the script ends.  Nothing at
+#       all is done, and the network is left alone, when nothing is missing.
 #
 #   install_packages PACKAGE...
 #       Install as root, unconditionally.  No service is started, no database
@@ -64,6 +64,7 @@ have()
 		perl:*) perl -e "require ${1#perl:}" 2>/dev/null ;;
 		python:*) /usr/bin/python3 -c "import ${1#python:}" 2>/dev/null ;;
 		ruby:*) ruby -r "${1#ruby:}" -e '' 2>/dev/null ;;
+		php:*) php -r "exit(extension_loaded('${1#php:}') ? 0 : 1);" 2>/dev/null ;;
 		node:*) NODE_PATH=$node_path node -e "require('${1#node:}')" 2>/dev/null ;;
 		locale:*) grep -Fxq "${1#locale:}" < <(locale -a) ;;
 		*) command -v "$1" >/dev/null ;;

@@ -26,7 +26,7 @@
 # is shown as it comes and kept in work_dir/NAME.log, which is where the tests
 # are counted.
 
-suites=(compile model regress isolation permute fault pgtap tap stress docs monitor examples)
+suites=(compile model regress isolation permute fault pgtap tap stress docs examples clients monitor)
 
 declare -A suite_files=() suite_counter=()
 
