@@ -1,8 +1,13 @@
 #!/usr/bin/python3
 """The programs to copy: all of them print the same, and docs/languages.md shows them.
 
-CLIENTS="pg pdo" runs those of these drivers only.
+    test/clients/snippets.py [--update]
+
+CLIENTS="pg pdo" runs those of these drivers only.  --update writes them into
+the document.
 """
+
+import sys
 
 import psycopg
 
@@ -32,7 +37,7 @@ def main():
                    [status, printed, complaint])
             effects = db.execute(EFFECTS).fetchone()
             tap.ok(effects == (1, 1, 2), f"{driver.name}: has each effect once", [effects])
-            tap.ok(*document.shows(driver))
+            document.check_program(driver, update="--update" in sys.argv)
     tap.finish()
 
 

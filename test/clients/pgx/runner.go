@@ -38,8 +38,7 @@ func connect(way string) (*pgx.Conn, error) {
 }
 
 // What a program would pass.  A string is right for anything, and the types of
-// pgtype work in every way of calling, JSONB excepted; time.Duration, []string
-// and maps do not in the simple protocol.
+// pgtype work in every way of calling, JSONB excepted.
 func native(kind, text string) (interface{}, error) {
 	var err error
 	switch kind {
