@@ -14,7 +14,7 @@ trap's title in bold.  A title that begins with dots belongs to the one before.
 import pathlib
 import re
 
-from lib import languages, tap
+from lib import languages, scenario, tap
 
 PATH = pathlib.Path(__file__).resolve().parents[3] / "docs" / "languages.md"
 
@@ -28,9 +28,10 @@ KINDS = ("text", "integer", "bigint", "boolean", "uuid", "bytea", "jsonb", "inte
 
 def check_tables(rows, found, update):
     """Are the tables those of a run, the versions of the drivers apart?  found is, by
-    driver, its problems by row and its classes of values by type."""
+    driver, its problems by row and the classes of its values by type."""
     tables = {"conformance": conformance(rows, found), "values": values(found),
               "drivers": drivers(found)}
+    tap.note(tables["conformance"])
     text = PATH.read_text(encoding="utf-8")
     for name, table in tables.items():
         begin, end = _place(text, name)
@@ -60,9 +61,17 @@ def _table(head, lines):
 
 
 def conformance(rows, found):
-    lines = [[row["row"], *("✗" if problems[row["row"]] else "✓" for problems, _ in found.values())]
+    tested = [driver for driver in languages.DRIVERS if driver.name in found]
+    lines = [[_escaped(row["row"]), *(_verdict(row, driver, found) for driver in tested)]
              for row in rows]
-    return _table(["", *found], [[_escaped(cell) for cell in line] for line in lines])
+    return _table(["", *found], lines)
+
+
+def _verdict(row, driver, found):
+    problems, _ = found[driver.name]
+    if problems[row["row"]]:
+        return "✗"
+    return "(✓)" if scenario.limited(row, driver) else "✓"
 
 
 def values(found):

@@ -30,6 +30,7 @@ class Driver:
     version: tuple              # a command that prints it
     interpreter: tuple = ()
     resolution: int = 1         # of its timestamps, in microseconds
+    column_field: bool = True   # of an error; else SQLSTATE is all that it hands on
 
     def source(self, program):
         if self.name == "jdbc":
@@ -66,9 +67,9 @@ class Driver:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 env=environment(address))
 
-    def run(self, program, *arguments, given=""):
+    def run(self, program, *arguments, given="", address=None):
         """(status, what it printed, what it complained of)"""
-        process = self.start(program, *arguments)
+        process = self.start(program, *arguments, address=address)
         try:
             printed, complaint = process.communicate(given, timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -157,7 +158,7 @@ DRIVERS = (
     Driver("ruby-pg", "Ruby, pg", "ruby", ".rb", ("text", "binary", "prepared"), "text",
            _package("ruby-pg"), RUBY),
     Driver("pdo", "PHP, PDO", "php", ".php", ("prepared", "unnamed", "emulated"), "unnamed",
-           ("php", "-r", "echo PHP_VERSION;"), PHP),
+           ("php", "-r", "echo PHP_VERSION;"), PHP, column_field=False),
     Driver("dbd-pg", "Perl, DBD::Pg", "perl", ".pl", ("prepared", "simple"), "simple",
            ("perl", "-MDBD::Pg", "-e", "print $DBD::Pg::VERSION"), PERL),
 )

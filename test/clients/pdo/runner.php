@@ -163,11 +163,9 @@ class Client
             try {
                 echo implode("\t", [$number, 'ok', ...$this->step($what, $sql, $parameters, $columns)]), "\n";
             } catch (PDOException $e) {
-                // PDO hands on neither column nor hint: the argument's name is the message's first word
-                $message = $e->errorInfo[2] ?? rawurlencode($e->getMessage());
-                preg_match('/ERROR:\s+(\w+) (must|is|contains|looks)/', $message, $argument);
-                $column = $e->errorInfo[0] === '22023' || $e->errorInfo[0] === '54000' ? $argument[1] ?? '' : '';
-                echo implode("\t", [$number, 'error', $e->errorInfo[0] ?? rawurlencode($e->getMessage()), $column]), "\n";
+                // there is no way to the column field
+                $state = $e->errorInfo[0] ?? rawurlencode($e->getMessage());
+                echo implode("\t", [$number, 'error', $state, '']), "\n";
             }
         }
     }
