@@ -32,7 +32,7 @@ from lib.pooler import SESSIONS, Pooler
 SEED = int(os.environ.get("CLIENTS_SEED") or random.SystemRandom().randrange(1 << 31))
 SCALE = float(os.environ.get("CLIENTS_SCALE") or 1)
 
-KEYS = max(1, round(150 * SCALE))       # of each flow
+KEYS = max(1, round(200 * SCALE))       # of each flow
 TIMES = 3                               # each driver claims each key
 HOT = 10                                # keys of each flow that all are at, more or less
 
@@ -47,9 +47,17 @@ CONNECTED = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_dat
                AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
 
 
-def turns(rng):
-    """(flow, key): some keys in any order, then the next."""
-    for first in range(0, KEYS, HOT):
+def turns(rng, number):
+    """(flow, key): some keys in any order, then the next.
+
+    All drivers are at the first half together.  The second they begin in pairs, each
+    elsewhere: or the fastest would have claimed every key before the slowest has sent
+    its first statement.
+    """
+    firsts = list(range(0, KEYS, HOT))
+    half = (len(firsts) + 1) // 2
+    begin = half + number // 2 * (len(firsts) - half) // 5
+    for first in firsts[:half] + firsts[begin:] + firsts[half:begin]:
         some = [(flow, f"k-{n}") for flow in SCOPES for n in range(first, min(first + HOT, KEYS))]
         some *= TIMES
         rng.shuffle(some)
@@ -59,9 +67,9 @@ def turns(rng):
 class Racer:
     """One driver's runner, and what it said."""
 
-    def __init__(self, driver, course, address):
+    def __init__(self, driver, number, course, address):
         self.driver = driver
-        self.turns = list(turns(random.Random(f"{SEED}/{course}/{driver.name}")))
+        self.turns = list(turns(random.Random(f"{SEED}/{course}/{driver.name}"), number))
         self.process = driver.start("runner", driver.pooled, driver.name, address=address)
         self.outcomes = collections.Counter()
         self.answers = []               # (flow, key, body)
@@ -88,7 +96,7 @@ class Racer:
 
 def start_together(racers, connected):
     """All have connected before the first may begin."""
-    patience = time.monotonic() + languages.PATIENCE / 2
+    patience = time.monotonic() + languages.PATIENCE
     while connected() < len(racers):
         for racer in racers:
             if racer.process.poll() is not None:
@@ -143,7 +151,7 @@ def figures(outcomes):
 def race(course, drivers, address, connected):
     with psycopg.connect("", autocommit=True) as db:
         db.execute(SETUP)
-        racers = [Racer(driver, course, address) for driver in drivers]
+        racers = [Racer(driver, number, course, address) for number, driver in enumerate(drivers)]
         try:
             start_together(racers, connected or (lambda: db.execute(CONNECTED).fetchone()[0]))
         finally:

@@ -52,8 +52,11 @@ const hasty = new pg.Client({ query_timeout: 100, application_name: 'hasty' });
 hasty.on('error', () => {}); // it will be terminated
 await hasty.connect();
 got = await errorOf(hasty.query('SELECT pg_sleep(60)'));
-const { rows } = await client.query(
-  `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hasty' AND state = 'active'`);
-trap('query_timeout gives up, and the statement goes on', got === 'Query read timeout' && rows.length === 1, got);
+let rows = [];
+while (rows.length === 0) { // until the statement has begun
+  ({ rows } = await client.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'hasty' AND state = 'active' AND query LIKE '%pg_sleep(60)'`));
+}
+trap('query_timeout gives up, and the statement goes on', got === 'Query read timeout', got);
 await hasty.end().catch(() => {});
 await client.end();
