@@ -52,7 +52,9 @@ def _place(text, name):
 def _comparable(table, name):
     """Versions differ between machines."""
     lines = table.splitlines()
-    return [line.split("|")[:2] + line.split("|")[3:] for line in lines] if name == "drivers" else lines
+    if name == "drivers":
+        lines = [line.split("|")[:2] + line.split("|")[3:] for line in lines]
+    return lines
 
 
 def _table(head, lines):

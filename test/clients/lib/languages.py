@@ -135,7 +135,8 @@ def _package(name):
 
 
 def _npm(name):
-    return ("node", "-p", f"JSON.parse(fs.readFileSync('node_modules/{name}/package.json')).version")
+    package = f"node_modules/{name}/package.json"
+    return ("node", "-p", f"JSON.parse(fs.readFileSync('{package}')).version")
 
 
 PYTHON, PERL, PHP, RUBY, NODE = (("/usr/bin/python3",), ("perl",), ("php",), ("ruby",), ("node",))

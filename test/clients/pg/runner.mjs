@@ -39,7 +39,7 @@ const client = new pg.Client();
 await client.connect();
 
 async function query(text, values = []) {
-  const name = way === 'named' ? createHash('sha256').update(text).digest('hex').slice(0, 60) : undefined;
+  const name = way === 'named' ? createHash('md5').update(text).digest('hex') : undefined;
   const { rows } = await client.query({ name, text, values, rowMode: 'array' });
   return rows;
 }
@@ -79,7 +79,8 @@ async function conformance(lines) {
     try {
       console.log([number, 'ok', ...await step(kept, ...fields)].join('\t'));
     } catch (error) {
-      console.log([number, 'error', error.code ?? encodeURIComponent(error.stack), error.column ?? ''].join('\t'));
+      const state = error.code ?? encodeURIComponent(error.stack);
+      console.log([number, 'error', state, error.column ?? ''].join('\t'));
     }
   }
 }
@@ -121,7 +122,8 @@ const flows = {
       body = bodyFor(key);
       await transaction(async () => {
         await effect('leased', key);
-        await query(`SELECT idem_finish('leased race', $1, token => $2, response_body => $3)`, [key, token, body]);
+        await query(`SELECT idem_finish('leased race', $1, token => $2, response_body => $3)`,
+          [key, token, body]);
       });
     }
     return [outcome, body];

@@ -71,7 +71,8 @@ async function report(number, work) {
   try {
     console.log([number, 'ok', ...await work].join('\t'));
   } catch (error) {
-    console.log([number, 'error', error.code ?? encodeURIComponent(error.stack), error.column_name ?? ''].join('\t'));
+    const state = error.code ?? encodeURIComponent(error.stack);
+    console.log([number, 'error', state, error.column_name ?? ''].join('\t'));
   }
 }
 
@@ -136,7 +137,8 @@ const flows = {
       body = bodyFor(key);
       await sql.begin(async (tx) => {
         await effect(tx, 'leased', key);
-        await query(tx, `SELECT idem_finish('leased race', $1, token => $2, response_body => $3)`, [key, token, body]);
+        await query(tx, `SELECT idem_finish('leased race', $1, token => $2, response_body => $3)`,
+          [key, token, body]);
       });
     }
     return [outcome, body];

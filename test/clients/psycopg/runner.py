@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """The scenario and the race by psycopg 3 (../lib/scenario.py, ../lib/race.py)."""
 
 import json

@@ -62,7 +62,11 @@ end
 def show(value, kind)
   return 'null' if value.nil?
 
-  text = kind == 'text[]' ? value.map { |item| encode(item) }.join('|') : encode((SHOWN[kind] || :to_s.to_proc).call(value).to_s)
+  text = if kind == 'text[]'
+           value.map { |item| encode(item) }.join('|')
+         else
+           encode(SHOWN.fetch(kind, :to_s.to_proc).call(value).to_s)
+         end
   "#{value.class}=#{text}"
 end
 
@@ -83,7 +87,7 @@ def step(kept, what, sql, parameters, columns)
     DB.exec(what.end_with?('savepoint') ? "#{what} s" : what)
     return []
   end
-  kinds, names = columns.split.map { |column| column.split('>') }.map { |kind, name| [kind, name] }.transpose
+  kinds, names = columns.split.map { |column| column.split('>').values_at(0, 1) }.transpose
   values = parameters.split.map { |parameter| argument(parameter, kept) }
   call(decode(sql), values, kinds).values.map do |row|
     names.zip(row) { |name, value| kept[name] = value if name }
@@ -110,8 +114,10 @@ def body_for(key) = "#{key} by #{ME}, #{Process.pid} \u{1FAD6}"
 
 def transactional(key)
   DB.transaction do
-    outcome, body = call("SELECT outcome, response_body FROM idem_claim('race', $1, request => $2, wait => '20 ms')",
-                         [key, JSON.generate(key: key)]).values.first
+    outcome, body = call(<<~SQL, [key, JSON.generate(key: key)]).values.first
+      SELECT outcome, response_body
+      FROM idem_claim('race', $1, request => $2, wait => '20 ms')
+    SQL
     if outcome == 'claimed'
       body = body_for(key)
       effect('transactional', key)
