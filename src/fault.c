@@ -9,10 +9,12 @@
  *		error		raise an error
  *		cancel		as if the query had been cancelled just here
  *		exit		end the backend, as pg_terminate_backend would
+ *		crash		end the process, as SIGKILL from outside would
  *		stall		wait for advisory lock (7321, 0), which the test holds, so
  *					that the isolation tester sees the session blocked
  *
- * "point:action:N" lets N passes go by first.
+ * "point:action:N" lets N passes go by first.  "any:note" tells of every pass
+ * by a notice, so that a test knows which points lie on a call's way.
  *
  * Copyright (c) 2026, idempotency contributors
  */
@@ -21,6 +23,8 @@
 #include "fault.h"
 
 #ifdef IDEM_FAULT_POINTS
+
+#include <signal.h>
 
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -56,18 +60,9 @@ stall(void)
 	LockRelease(&tag, ShareLock, false);
 }
 
-void
-idem_fault_point(const char *name)
+static void
+act(const char *action, const char *name)
 {
-	char		point[64];
-	char		action[16];
-	int			skip = 0;
-
-	if (fault_setting == NULL ||
-		sscanf(fault_setting, "%63[^:]:%15[^:]:%d", point, action, &skip) < 2 ||
-		strcmp(point, name) != 0 || passes++ != skip)
-		return;
-
 	if (strcmp(action, "stall") == 0)
 		stall();
 	else if (strcmp(action, "error") == 0)
@@ -84,6 +79,24 @@ idem_fault_point(const char *name)
 		InterruptPending = ProcDiePending = true;
 		CHECK_FOR_INTERRUPTS();
 	}
+	else if (strcmp(action, "crash") == 0)
+		(void) kill(MyProcPid, SIGKILL);
+}
+
+void
+idem_fault_point(const char *name)
+{
+	char		point[64];
+	char		action[16];
+	int			skip = 0;
+
+	if (fault_setting == NULL ||
+		sscanf(fault_setting, "%63[^:]:%15[^:]:%d", point, action, &skip) < 2)
+		return;
+	if (strcmp(point, "any") == 0)
+		ereport(NOTICE, (errmsg("passing %s", name)));
+	else if (strcmp(point, name) == 0 && passes++ == skip)
+		act(action, name);
 }
 
 #endif							/* IDEM_FAULT_POINTS */

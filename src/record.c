@@ -718,17 +718,18 @@ after_write(IdemStore *s)
 	CommandCounterIncrement();
 }
 
-static List *
+static void
 insert_entries(IdemStore *s, bool update, bool *conflict, bool only_summarizing)
 {
 	open_indexes(s);
 #if PG_VERSION_NUM >= 160000
-	return ExecInsertIndexTuples(s->result_rel, s->new_slot, s->estate, update,
+	(void) ExecInsertIndexTuples(s->result_rel, s->new_slot, s->estate, update,
 								 conflict != NULL, conflict, NIL, only_summarizing);
 #else
-	return ExecInsertIndexTuples(s->result_rel, s->new_slot, s->estate, update,
+	(void) ExecInsertIndexTuples(s->result_rel, s->new_slot, s->estate, update,
 								 conflict != NULL, conflict, NIL);
 #endif
+	FAULT_POINT("after index insert");
 }
 
 /*
@@ -751,7 +752,7 @@ idem_store_insert(IdemStore *s, const IdemRecord *next, const IdemPayload *paylo
 	table_tuple_insert_speculative(s->rel, s->new_slot, GetCurrentCommandId(true),
 								   0, NULL, token);
 	FAULT_POINT("after heap insert");
-	(void) insert_entries(s, false, &conflict, false);
+	insert_entries(s, false, &conflict, false);
 	FAULT_POINT("before confirm");
 	table_tuple_complete_speculative(s->rel, s->new_slot, token, !conflict);
 	SpeculativeInsertionLockRelease(xid);
@@ -812,10 +813,10 @@ idem_store_update(IdemStore *s, const IdemRecord *next, const IdemPayload *paylo
 
 #if PG_VERSION_NUM >= 160000
 	if (indexes != TU_None)
-		(void) insert_entries(s, true, NULL, indexes == TU_Summarizing);
+		insert_entries(s, true, NULL, indexes == TU_Summarizing);
 #else
 	if (indexes)
-		(void) insert_entries(s, true, NULL, false);
+		insert_entries(s, true, NULL, false);
 #endif
 	after_write(s);
 	return CHANGE_DONE;
@@ -832,9 +833,11 @@ idem_store_delete(IdemStore *s)
 	change = change_result(table_tuple_delete(s->rel, &s->tid, GetCurrentCommandId(true),
 											  InvalidSnapshot, InvalidSnapshot, true,
 											  &tmfd, false));
-	if (change == CHANGE_DONE)
-		CommandCounterIncrement();
-	return change;
+	if (change != CHANGE_DONE)
+		return change;
+	FAULT_POINT("after heap delete");
+	CommandCounterIncrement();
+	return CHANGE_DONE;
 }
 
 /* Was the version without a locker when it was looked at?  A hint. */
@@ -893,6 +896,7 @@ void
 idem_store_await_holder(IdemStore *s)
 {
 	idem_store_release(s);
+	FAULT_POINT("in wait");
 	XactLockTableWait(s->holder, s->rel, &s->tid, XLTW_Update);
 }
 
@@ -901,6 +905,7 @@ void
 idem_store_await_speculative(IdemStore *s)
 {
 	idem_store_release(s);
+	FAULT_POINT("in wait");
 	(void) SpeculativeInsertionWait(s->holder, s->speculative_token);
 }
 

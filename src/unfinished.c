@@ -299,6 +299,7 @@ at_transaction_end(XactEvent event, void *arg)
 			refuse_unfinished("commit");
 			break;
 		case XACT_EVENT_PRE_PREPARE:
+			FAULT_POINT("at prepare");
 			refuse_unfinished("prepare the transaction");
 			break;
 		case XACT_EVENT_COMMIT:

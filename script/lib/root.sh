@@ -2,6 +2,11 @@
 #
 # Debian roots for the versions of PostgreSQL that this system does not have.
 #
+#   cache_dir
+#       Print the directory in which roots and whatever else takes long to make
+#       are kept: $IDEMPOTENCY_ROOTS, by default in the user's or the system's
+#       cache.  All in it may be deleted at any time when not in use.
+#
 #   root_for VERSION
 #       Make the root of the Debian release that ships that major version of
 #       PostgreSQL, unless it is there already, and set root_dir to it.
@@ -12,9 +17,7 @@
 #       proxies and the seeds and scales of random tests.  Call leave_root from
 #       the script's EXIT trap: it removes the copy.
 #
-# Roots are kept under $IDEMPOTENCY_ROOTS (by default the user's or the
-# system's cache directory) and may be deleted at any time when not in use: a
-# fresh one also brings fresh packages.  A root holds a bare system; what the
+# A fresh root also brings fresh packages.  It holds a bare system; what the
 # tests need is installed into it by the same script that installs it on a
 # bare machine.
 #
@@ -22,6 +25,17 @@
 # while others wait.  All mounts are made in a mount namespace of their own.
 # They end with the last process in it, however it ends, and are never seen
 # from outside: no rm can wander through one into the system.
+
+cache_dir()
+{
+	local cache=${XDG_CACHE_HOME:-}
+
+	if [[ -z $cache ]]; then
+		cache=/var/cache
+		((EUID == 0)) || cache=$HOME/.cache
+	fi
+	printf '%s\n' "${IDEMPOTENCY_ROOTS:-$cache/idempotency}"
+}
 
 root_for()
 {
@@ -33,7 +47,7 @@ root_for()
 			"\"apt-get install $(server_packages "$1" | cut -d= -f2 | xargs)\"" \
 			"where the system has these packages, or run this as root"
 	fi
-	cache=${IDEMPOTENCY_ROOTS:-${XDG_CACHE_HOME:-/var/cache}/idempotency}
+	cache=$(cache_dir)
 	root_dir=$cache/$release
 	mkdir -p "$cache"
 	(

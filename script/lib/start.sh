@@ -19,6 +19,10 @@
 #       Install what is missing: compiler and make, the server, and what
 #       LISTER VERSION SHAREDIR prints, as WHAT=PACKAGE pairs (apt.sh).
 #
+#   use_built_server
+#       Instead of the server that was found use one of the same version that
+#       is built with assertions (built.sh).
+#
 #   install_privately
 #       Build a copy of the repository in source_dir and install it into a
 #       private copy of the server, whose pg_config is private_config then.
@@ -78,6 +82,16 @@ install_needed()
 	fi
 }
 
+use_built_server()
+{
+	local needed
+
+	mapfile -t needed < <(build_packages)
+	need_packages "${needed[@]}"
+	packaged_config=$pg_config
+	pg_config=$(built_server "$version")
+}
+
 install_privately()
 {
 	new_work_dir
@@ -88,6 +102,9 @@ install_privately()
 	step "building for $("$pg_config" --version)"
 	build_extension "$source_dir" "$pg_config" || die "the build failed"
 	private_config=$(private_server "$work_dir/pg" "$pg_config")
+	if [[ -n ${packaged_config:-} ]]; then
+		lend_addons "$work_dir/pg" "$packaged_config" "$pg_config"
+	fi
 	install_extension "$source_dir" "$work_dir/pg" "$pg_config" ||
 		die "the installation failed"
 }

@@ -13,7 +13,7 @@
 #
 # To add a suite: its name in "suites", and a file suite/NAME.sh that sets
 #
-#   suite_files[NAME]      its tests, as a pattern
+#   suite_files[NAME]      its tests, as patterns
 #   suite_counter[NAME]    how its output is counted (tap.sh); count_prove if unset
 #   suite_NAME FILE...     prints what the test program prints, and returns its
 #                          status
@@ -49,12 +49,15 @@ is_suite()
 # Paths of the tests of a suite, relative to the repository.
 files_of()
 {
-	local file
+	local pattern patterns file
 
-	for file in "$repository"/${suite_files[$1]}; do
-		if [[ -f $file ]]; then
-			printf '%s\n' "${file#"$repository"/}"
-		fi
+	read -ra patterns <<<"${suite_files[$1]}"
+	for pattern in "${patterns[@]}"; do
+		for file in "$repository"/$pattern; do
+			if [[ -f $file ]]; then
+				printf '%s\n' "${file#"$repository"/}"
+			fi
+		done
 	done
 }
 

@@ -1,0 +1,295 @@
+#!/usr/bin/python3
+"""A fault at every step of every call.
+
+Each call of calls.py fails at each point that it passes, and at each of the
+first passes of that point: by an error, by a cancel and by the end of its
+session; at the three isolation levels; in autocommit, in a transaction block
+and in a savepoint that is rolled back, after which the transaction goes on.
+
+After each fault the record is what it was and nothing the call wrote is there;
+the session, if there still is one, holds no lock, snapshot or transaction id
+and works; in a transaction that went on the call succeeds; and another session
+can bring the key to its replay.  After each point the table agrees with its
+indexes and a vacuum finds nothing that it has to keep.  A leak of a pin, a
+snapshot or a file the server would tell in its log.
+"""
+
+import contextlib
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import psycopg
+from psycopg.pq import TransactionStatus as Status
+
+from calls import CALLS, TOKEN
+from cluster import (Log, Stalled, await_true, connect, corruption, left_behind, retained,
+                     state_of, value)
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "stress"))
+from lib import tap  # noqa: E402  (the path comes first)
+
+LEVELS = ("read committed", "repeatable read", "serializable")
+ACTIONS = {"error": "XX000", "cancel": "57014", "exit": "57P01"}
+PASSES = 2              # of one point that are tried in one call
+# Whose number depends on what dead versions there are, or on the time.
+ONLY_FIRST = {"between leaf and heap", "in wait"}
+
+STATE = """
+    SELECT jsonb_agg(to_jsonb(r) ORDER BY key)::text FROM idem_record r
+    WHERE starts_with(key, %(k)s) AND key <> %(k)s || ' outer'"""
+EFFECTS = "SELECT count(*) FROM effect WHERE starts_with(key, %(k)s)"
+
+# What any client can do, or an operator if the key is somebody's.
+RUN_TO_REPLAY = """
+CREATE FUNCTION run_to_replay(k text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    o text := (SELECT outcome FROM idem_claim('fault', k));
+BEGIN
+    IF o IN ('in_progress', 'unknown') THEN
+        o := (SELECT outcome FROM idem_takeover('fault', k, force => true));
+    END IF;
+    IF o = 'claimed' THEN
+        PERFORM idem_finish('fault', k, response_body => 'replay');
+    END IF;
+    RETURN (SELECT outcome FROM idem_lookup('fault', k));
+END $$"""
+
+ALL_POINTS = {point for call in CALLS for point in call.passes}
+
+
+class Server:
+    """The victim's session, and an observer's."""
+
+    def __init__(self):
+        self.observer = connect()
+        self.observer.execute("CREATE EXTENSION amcheck; CREATE TABLE effect (key text)")
+        self.observer.execute(RUN_TO_REPLAY)
+        self.keys = (f"k{n}" for n in itertools.count(1))
+        self.holder = connect()
+        self.begin_victim()
+
+    def begin_victim(self):
+        self.victim = connect()
+        self.pid = self.victim.info.backend_pid
+        self.victim.execute("SET lock_timeout = '10 ms'")
+
+    def close(self):
+        for db in (self.observer, self.holder, self.victim):
+            db.close()
+
+
+def arguments_of(key, wait="1 hour"):
+    return {"k": key, "t": TOKEN, "wait": wait}
+
+
+@contextlib.contextmanager
+def prepared(server, call, arguments):
+    """The record as the call is to find it, held by another session if need be."""
+    if call.setup:
+        server.observer.execute(call.setup, arguments)
+    if call.stalled:
+        with Stalled(call.holder, arguments, "before confirm"):
+            yield
+    elif call.holder:
+        server.holder.execute("BEGIN;" + call.holder, arguments)
+        yield
+        server.holder.execute("ROLLBACK")
+    else:
+        yield
+
+
+def answer(db, call, arguments):
+    """What the call says, or the SQLSTATE of its error."""
+    try:
+        return value(db, call.sql, arguments)
+    except psycopg.Error as error:
+        return state_of(error)
+
+
+def end(db, call):
+    db.execute(call.end)
+    if call.end != "COMMIT":
+        db.execute(call.end.replace("TRANSACTION", "").replace("PREPARE", "COMMIT PREPARED"))
+
+
+# ---------------------------------------------------------------------------
+# Without a fault: which points does the call pass?
+# ---------------------------------------------------------------------------
+
+def trace(server, call):
+    """Answer, and the points passed in order, without a fault."""
+    arguments = arguments_of(next(server.keys), wait="10 ms")
+    passed = []
+
+    def listen(notice):
+        if notice.message_primary.startswith("passing "):
+            passed.append(notice.message_primary.removeprefix("passing "))
+
+    with prepared(server, call, arguments), connect() as db:
+        db.add_notice_handler(listen)
+        db.execute("SET lock_timeout = '10 ms'")
+        db.execute("SET idempotency.fault = 'any:note'")
+        if "autocommit" in call.modes:
+            said = answer(db, call, arguments)
+        else:
+            db.execute("BEGIN")
+            said = answer(db, call, arguments)
+            end(db, call)
+    return said, passed
+
+
+def tries(passed):
+    """(point, pass) for all that is to fail."""
+    for point in dict.fromkeys(passed):
+        most = 1 if point in ONLY_FIRST else min(PASSES, passed.count(point))
+        yield from ((point, n) for n in range(most))
+
+
+# ---------------------------------------------------------------------------
+# With a fault
+# ---------------------------------------------------------------------------
+
+class Case:
+    """One fault, and what is wrong after it."""
+
+    def __init__(self, server, call, fault, level, mode):
+        self.server, self.call, self.level, self.mode = server, call, level, mode
+        self.point, self.nth, self.action = fault
+        self.arguments = arguments_of(next(server.keys))
+        self.wrong = []
+
+    def __str__(self):
+        return f"{self.point} ({self.nth}) {self.action}, {self.level}, {self.mode}"
+
+    def expect(self, have, want, what):
+        if have != want:
+            self.wrong.append(f"{self}: {what} is {have!r}, not {want!r}")
+
+    def observe(self, sql):
+        return value(self.server.observer, sql, self.arguments)
+
+    def run(self):
+        db = self.server.victim
+        with prepared(self.server, self.call, self.arguments):
+            before = self.observe(STATE)
+            db.execute(f"SET default_transaction_isolation = '{self.level}'")
+            getattr(self, "in_" + self.mode)(db)
+            self.outlive()
+            self.check_state(before)
+        self.check_after()
+        return self.wrong
+
+    def fail(self, db, finish=""):
+        """Run the call, and what ends its transaction; it fails somewhere."""
+        db.execute(f"SET idempotency.fault = '{self.point}:{self.action}:{self.nth}'")
+        try:
+            said = answer(db, self.call, self.arguments)
+            if said == self.call.answer:
+                db.execute(finish)
+        except psycopg.Error as error:
+            said = state_of(error)
+        self.expect(said, ACTIONS[self.action], "the error")
+
+    def in_autocommit(self, db):
+        self.fail(db)
+
+    def in_block(self, db):
+        db.execute("BEGIN; INSERT INTO effect VALUES (%(k)s)", self.arguments)
+        self.fail(db, self.call.end)
+        if not db.closed and db.info.transaction_status != Status.IDLE:
+            db.execute("ROLLBACK")
+
+    def in_savepoint(self, db):
+        outer = {**self.arguments, "k": self.arguments["k"] + " outer"}
+        db.execute("BEGIN; INSERT INTO effect VALUES (%(k)s);"
+                   "SELECT idem_claim('fault', %(k)s); SAVEPOINT s", outer)
+        self.fail(db, f"SELECT idem_finish('fault', '{outer['k']}'); RELEASE s; {self.call.end}")
+        # after a failed commit there is nothing to go back to
+        if not db.closed and db.info.transaction_status != Status.IDLE:
+            self.go_on(db, outer)
+
+    def go_on(self, db, outer):
+        """Back to the savepoint, and everything works as if nothing had been."""
+        db.execute("ROLLBACK TO s")
+        again = {**self.arguments, "wait": "1 ms"}
+        self.expect(answer(db, self.call, again), self.call.answer, "the answer after ROLLBACK TO")
+        if db.info.transaction_status == Status.INERROR:
+            db.execute("ROLLBACK TO s")
+        self.expect(value(db, "SELECT idem_finish('fault', %(k)s)", outer), "True",
+                    "the finish of the claim before the savepoint")
+        end(db, self.call)
+        self.expect(value(self.server.observer, "SELECT outcome FROM idem_lookup('fault', %(k)s)",
+                          outer), "replayed", "the claim before the savepoint")
+        self.went_on = True
+
+    went_on = False
+
+    def outlive(self):
+        """Wait for a session that ends, and get another one."""
+        if self.action != "exit":
+            return
+        await_true(self.server.observer, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity "
+                   "WHERE pid = %s)", self.server.pid)
+        self.expect(self.server.victim.closed, True, "the connection's end")
+        self.server.victim.close()
+        self.server.begin_victim()
+
+    def check_state(self, before):
+        if self.went_on:
+            return
+        after = self.observe(STATE)
+        if self.call.piecemeal:
+            self.expect(rows(after) <= rows(before), True, "that what is left is unchanged")
+        else:
+            self.expect(after, before, "the record")
+            self.expect(self.observe(EFFECTS), "0", "the number of effects")
+
+    def check_after(self):
+        """The session is clean and works; the key is anybody's."""
+        server, k = self.server, self.arguments["k"]
+        server.victim.execute("SET idempotency.fault = ''")
+        self.expect(left_behind(server.observer, server.pid), [], "what the session left behind")
+        for db, key, what in ((server.victim, k + " next", "the session's next claim"),
+                              (server.observer, k, "the claim of another session")):
+            self.expect(value(db, "SELECT run_to_replay(%s)", (key,)), "replayed", what)
+
+
+def rows(state):
+    return {json.dumps(row) for row in json.loads(state) or ()} if state != "None" else set()
+
+
+def try_point(server, call, point, nth):
+    """All faults of one pass.  How many, and what is wrong."""
+    cases, wrong = 0, []
+    for level, mode, action in itertools.product(LEVELS, call.modes, ACTIONS):
+        wrong += Case(server, call, (point, nth, action), level, mode).run()
+        cases += 1
+    wrong += corruption(server.observer) + left_behind(server.observer, server.pid)
+    wrong += retained(server.observer)
+    server.observer.execute("TRUNCATE effect")
+    return cases, wrong
+
+
+def main():
+    server, log = Server(), Log()
+    total, seen = 0, set()
+    for call in CALLS:
+        said, passed = trace(server, call)
+        seen.update(passed)
+        tap.equal((said, sorted(set(passed))), (call.answer, sorted(call.passes)),
+                  f"{call.name}: its answer, and the points on its way")
+        for point, nth in tries(passed):
+            cases, wrong = try_point(server, call, point, nth)
+            total += cases
+            tap.none(wrong, f"{call.name}, {point}, pass {nth + 1}: {cases} faults")
+    tap.equal(sorted(seen), sorted(ALL_POINTS), "every point is on some call's way")
+    tap.none(log.suspicious(), "no warning in the server's log")
+    tap.note(f"{total} faults")
+    server.close()
+    tap.finish()
+
+
+if __name__ == "__main__":
+    main()
