@@ -9,7 +9,8 @@
  *		error		raise an error
  *		cancel		as if the query had been cancelled just here
  *		exit		end the backend, as pg_terminate_backend would
- *		crash		end the process, as SIGKILL from outside would
+ *		crash		end the process, as SIGKILL from outside would, once the log is
+ *					flushed so that recovery meets all that was written
  *		stall		wait for advisory lock (7321, 0), which the test holds, so
  *					that the isolation tester sees the session blocked
  *
@@ -26,6 +27,7 @@
 
 #include <signal.h>
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/guc.h"
@@ -80,7 +82,10 @@ act(const char *action, const char *name)
 		CHECK_FOR_INTERRUPTS();
 	}
 	else if (strcmp(action, "crash") == 0)
+	{
+		XLogFlush(XactLastRecEnd);
 		(void) kill(MyProcPid, SIGKILL);
+	}
 }
 
 void

@@ -7,7 +7,8 @@
 #   built_server VERSION
 #       Print the pg_config of such a server of that major version, which this
 #       system's release ships; build it first unless it was built before.
-#       suppressions of its share directory is what valgrind need not mention.
+#       Beside its bin directory is valgrind.supp, PostgreSQL's own list of what
+#       valgrind need not mention.
 #
 #   build_packages
 #       Print the WHAT=PACKAGE pairs (apt.sh) that building one needs.
@@ -89,7 +90,7 @@ build_from_source()
 		make --silent --jobs="$(nproc)" --directory=contrib all &&
 		make --silent DESTDIR="$partial/root" install &&
 		make --silent DESTDIR="$partial/root" --directory=contrib install &&
-		cp ../source/src/tools/valgrind.supp "$partial/root$2/share/postgresql/suppressions"
+		cp ../source/src/tools/valgrind.supp "$partial/root$2"
 }
 
 # Download a source package into the current directory.
@@ -135,13 +136,11 @@ source_lists()
 
 lend_addons()
 {
-	local part
+	local file share lib
 
-	for part in sharedir pkglibdir; do
-		find "$("$2" "--$part")" \( -name 'pgtap*' -o -name 'pg_cron*' \) -type f \
-			-printf '%P\n' |
-			while IFS= read -r file; do
-				as_server_user ln -sf "$("$2" "--$part")/$file" "$1$("$3" "--$part")/$file"
-			done
+	share=$("$2" --sharedir) lib=$("$2" --pkglibdir)
+	for file in "$share"/extension/{pgtap,pg_cron}*; do
+		as_server_user ln -s "$file" "$1$("$3" --sharedir)/extension"
 	done
+	as_server_user ln -s "$lib/pg_cron.so" "$1$("$3" --pkglibdir)"
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psycopg
 
+from calls import TOKEN
+
 STALL = "pg_advisory_%s(7321, 0)"       # what a stalled session waits for (src/fault.c)
 PATIENCE = 60           # seconds until something that does not come is a failure
 INDEXES = ("idem_record_pkey", "idem_record_sweep_idx", "idem_record_lease_idx")
@@ -16,9 +18,37 @@ INDEXES = ("idem_record_pkey", "idem_record_sweep_idx", "idem_record_lease_idx")
 SUSPICIOUS = ("WARNING:", "PANIC:", "TRAP:", "runtime error")
 EXPECTED = ("because of crash of another server process",)
 
+# The record of a key, and what the key's calls did besides.
+STATE = """
+    SELECT jsonb_agg(to_jsonb(r) ORDER BY key)::text FROM idem_record r
+    WHERE starts_with(key, %(k)s) AND key <> %(k)s || ' outer'"""
+EFFECTS = "SELECT count(*) FROM effect WHERE starts_with(key, %(k)s)"
+
+SETUP = """
+CREATE EXTENSION amcheck;
+CREATE TABLE effect (key text);
+
+-- What any client can do, or an operator if the key is somebody's.
+CREATE FUNCTION run_to_replay(k text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    o text := (SELECT outcome FROM idem_claim('fault', k));
+BEGIN
+    IF o IN ('in_progress', 'unknown') THEN
+        o := (SELECT outcome FROM idem_takeover('fault', k, force => true));
+    END IF;
+    IF o = 'claimed' THEN
+        PERFORM idem_finish('fault', k, response_body => 'replay');
+    END IF;
+    RETURN (SELECT outcome FROM idem_lookup('fault', k));
+END $$"""
+
 
 class Stuck(Exception):
     """Something did not come."""
+
+
+def arguments_of(key, wait="1 hour"):
+    return {"k": key, "t": TOKEN, "wait": wait}
 
 
 def connect():
@@ -60,6 +90,15 @@ def await_up():
             if time.monotonic() > patience:
                 raise
             time.sleep(0.01)
+
+
+def await_lost(db):
+    """Wait for the crash of another session to end this one too."""
+    patience = time.monotonic() + PATIENCE
+    with contextlib.suppress(psycopg.OperationalError):
+        while time.monotonic() < patience:
+            db.execute("SELECT pg_sleep(0.01)")
+        raise Stuck("the server has not crashed")
 
 
 class Stalled:

@@ -23,9 +23,9 @@ from pathlib import Path
 import psycopg
 from psycopg.pq import TransactionStatus as Status
 
-from calls import CALLS, TOKEN
-from cluster import (Log, Stalled, await_true, connect, corruption, left_behind, retained,
-                     state_of, value)
+from calls import CALLS
+from cluster import (EFFECTS, SETUP, STATE, Log, Stalled, arguments_of, await_true, connect,
+                     corruption, left_behind, retained, state_of, value)
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "stress"))
 from lib import tap  # noqa: E402  (the path comes first)
@@ -36,26 +36,6 @@ PASSES = 2              # of one point that are tried in one call
 # Whose number depends on what dead versions there are, or on the time.
 ONLY_FIRST = {"between leaf and heap", "in wait"}
 
-STATE = """
-    SELECT jsonb_agg(to_jsonb(r) ORDER BY key)::text FROM idem_record r
-    WHERE starts_with(key, %(k)s) AND key <> %(k)s || ' outer'"""
-EFFECTS = "SELECT count(*) FROM effect WHERE starts_with(key, %(k)s)"
-
-# What any client can do, or an operator if the key is somebody's.
-RUN_TO_REPLAY = """
-CREATE FUNCTION run_to_replay(k text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    o text := (SELECT outcome FROM idem_claim('fault', k));
-BEGIN
-    IF o IN ('in_progress', 'unknown') THEN
-        o := (SELECT outcome FROM idem_takeover('fault', k, force => true));
-    END IF;
-    IF o = 'claimed' THEN
-        PERFORM idem_finish('fault', k, response_body => 'replay');
-    END IF;
-    RETURN (SELECT outcome FROM idem_lookup('fault', k));
-END $$"""
-
 ALL_POINTS = {point for call in CALLS for point in call.passes}
 
 
@@ -64,8 +44,7 @@ class Server:
 
     def __init__(self):
         self.observer = connect()
-        self.observer.execute("CREATE EXTENSION amcheck; CREATE TABLE effect (key text)")
-        self.observer.execute(RUN_TO_REPLAY)
+        self.observer.execute(SETUP)
         self.keys = (f"k{n}" for n in itertools.count(1))
         self.holder = connect()
         self.begin_victim()
@@ -78,10 +57,6 @@ class Server:
     def close(self):
         for db in (self.observer, self.holder, self.victim):
             db.close()
-
-
-def arguments_of(key, wait="1 hour"):
-    return {"k": key, "t": TOKEN, "wait": wait}
 
 
 @contextlib.contextmanager
