@@ -3,6 +3,7 @@
 # The test suites: which there are, what each runs, and what came of it.
 #
 #   suites            their names, in the order in which they run
+#   long_suites       those that run only if named, or in a long run
 #   is_suite NAME
 #   check_wanted_tests
 #       Stop if one of wanted_tests is no test of wanted_suites.
@@ -11,7 +12,7 @@
 #   run_suites        run wanted_suites, or of them wanted_tests
 #   report            print the sums; status 1 unless all is well
 #
-# To add a suite: its name in "suites", and a file suite/NAME.sh that sets
+# To add a suite: its name in one of the two, and a file suite/NAME.sh that sets
 #
 #   suite_files[NAME]      its tests, as patterns
 #   suite_counter[NAME]    how its output is counted (tap.sh); count_prove if unset
@@ -26,11 +27,11 @@
 # is shown as it comes and kept in work_dir/NAME.log, which is where the tests
 # are counted.
 
-suites=(compile model regress isolation permute fault pgtap tap stress docs examples clients monitor)
+suites=(compile ubsan model regress isolation permute fault pgtap tap stress docs examples clients monitor)
 
 declare -A suite_files=() suite_counter=()
 
-for suite in "${suites[@]}"; do
+for suite in "${suites[@]}" "${long_suites[@]}"; do
 	# shellcheck source=/dev/null
 	. "$repository/script/lib/suite/$suite.sh"
 done
@@ -51,7 +52,7 @@ files_of()
 {
 	local pattern patterns file
 
-	read -ra patterns <<<"${suite_files[$1]}"
+	read -rd '' -a patterns <<<"${suite_files[$1]}" || true
 	for pattern in "${patterns[@]}"; do
 		for file in "$repository"/$pattern; do
 			if [[ -f $file ]]; then
@@ -185,6 +186,48 @@ installcheck()
 {
 	as_server_user make --silent installcheck PG_CONFIG="$private_config" \
 		REGRESS= ISOLATION= TAP_TESTS= "$@"
+}
+
+# For a suite that wants another build of the extension: a private server of
+# its own, whose pg_config is private_config then, and the sources that it was
+# built from, which become the working directory.  It is not started yet.
+separate_server()
+{
+	local src=$work_dir/$1-src pg=$work_dir/$1-pg
+
+	copy_source "$repository" "$src"
+	build_extension "$src" "$2" "${@:3}" || return
+	private_config=$(private_server "$pg" "$2")
+	install_extension "$src" "$pg" "$2" || return
+	cd "$src" || return
+}
+
+failures_separate()
+{
+	excerpt "$work_dir/$1-src/regression.diffs"
+	excerpt "$work_dir/$1-src/output_iso/regression.diffs"
+}
+
+# The tests of pg_regress and pg_isolation_regress among the files.
+check_files()
+{
+	local file scripts=() specs=() status=0
+
+	for file in "$@"; do
+		case $file in
+			*.sql) scripts+=("$file") ;;
+			*.spec) specs+=("$file") ;;
+		esac
+	done
+	if ((${#scripts[@]} > 0)); then
+		installcheck REGRESS="$(names_of "${scripts[@]}")" || status=$?
+	fi
+	if ((${#specs[@]} > 0)); then
+		installcheck ISOLATION="$(names_of "${specs[@]}")" \
+			ISOLATION_OPTS="--inputdir=$(dirname "$(dirname "${specs[0]}")") --load-extension=idempotency" ||
+			status=$?
+	fi
+	return "$status"
 }
 
 names_of()

@@ -26,6 +26,7 @@ EFFECTS = "SELECT count(*) FROM effect WHERE starts_with(key, %(k)s)"
 
 SETUP = """
 CREATE EXTENSION amcheck;
+CREATE EXTENSION pg_buffercache;
 CREATE TABLE effect (key text);
 
 -- What any client can do, or an operator if the key is somebody's.
@@ -102,10 +103,13 @@ def await_lost(db):
 
 
 class Stalled:
-    """Statements that stand at a point while this is entered.  They go on after."""
+    """Statements that stand at a point while this is entered.
 
-    def __init__(self, sql, arguments, point):
-        self.sql, self.arguments, self.point = sql, arguments, point
+    They go on after, or are cancelled if they would go on for ever.
+    """
+
+    def __init__(self, sql, arguments, point, endless=False):
+        self.sql, self.arguments, self.point, self.endless = sql, arguments, point, endless
 
     def __enter__(self):
         self.control = connect()
@@ -125,6 +129,9 @@ class Stalled:
 
     def __exit__(self, *unused):
         self.control.close()
+        if self.endless:
+            with connect() as db:
+                db.execute("SELECT pg_cancel_backend(%s)", (self.pid,))
         self.thread.join(PATIENCE)
         self.db.close()
 

@@ -10,8 +10,9 @@ After each fault the record is what it was and nothing the call wrote is there;
 the session, if there still is one, holds no lock, snapshot or transaction id
 and works; in a transaction that went on the call succeeds; and another session
 can bring the key to its replay.  After each point the table agrees with its
-indexes and a vacuum finds nothing that it has to keep.  A leak of a pin, a
-snapshot or a file the server would tell in its log.
+indexes and a vacuum finds nothing that it has to keep; whoever waits has no
+buffer pinned.  A leak of a pin, a snapshot or a file the server would tell in
+its log.
 """
 
 import contextlib
@@ -247,6 +248,16 @@ def try_point(server, call, point, nth):
     return cases, wrong
 
 
+def pinned_in_wait(server, call):
+    """How many buffers a call that waits keeps from a vacuum."""
+    arguments = arguments_of(next(server.keys))
+    with prepared(server, call, arguments), Stalled(call.sql, arguments, "in wait", endless=True):
+        return value(server.observer, """
+            SELECT count(*) FROM pg_buffercache
+            WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND pinning_backends > 0""")
+
+
 def main():
     server, log = Server(), Log()
     total, seen = 0, set()
@@ -259,6 +270,8 @@ def main():
             cases, wrong = try_point(server, call, point, nth)
             total += cases
             tap.none(wrong, f"{call.name}, {point}, pass {nth + 1}: {cases} faults")
+        if "in wait" in call.passes and not call.stalled:
+            tap.equal(pinned_in_wait(server, call), "0", f"{call.name}: no buffer pinned meanwhile")
     tap.equal(sorted(seen), sorted(ALL_POINTS), "every point is on some call's way")
     tap.none(log.suspicious(), "no warning in the server's log")
     tap.note(f"{total} faults")
