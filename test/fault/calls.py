@@ -1,8 +1,8 @@
 """The calls that faults are injected into, one for each way through the code.
 
 A call runs on a record of its own: %(k)s is the key, %(t)s the token that the
-record's claim was given, and %(wait)s how long a call may wait.  `passes` are
-the points (src/fault.c) on its way.  They are compared with the points that it
+record's claim was given, %(wait)s how long a call may wait, and %(gid)s a name
+for its transaction if that is prepared.  `passes` are the points (src/fault.c) on its way.  They are compared with the points that it
 does pass, so that a step which is added, moved or lost is noticed here.
 """
 
@@ -73,7 +73,7 @@ CALLS = [
          (*INSERT, "between leaf and heap", "after heap update", "at commit"), modes=IN_BLOCK),
     call("claim and finish, prepared", UNIT, "True",
          (*INSERT, "between leaf and heap", "after heap update", "at prepare"), modes=IN_BLOCK,
-         end="PREPARE TRANSACTION 'fault'"),
+         end="PREPARE TRANSACTION %(gid)s"),
     call("claim of a settled key", CLAIM, "replayed", READ, LEASED, FINISHED),
     call("claim with another request",
          "SELECT outcome FROM idem_claim('fault', %(k)s, request => '1')", "mismatch", READ, SEEN),

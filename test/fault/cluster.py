@@ -25,6 +25,7 @@ STATE = """
 EFFECTS = "SELECT count(*) FROM effect WHERE starts_with(key, %(k)s)"
 
 SETUP = """
+CREATE EXTENSION IF NOT EXISTS idempotency;
 CREATE EXTENSION amcheck;
 CREATE EXTENSION pg_buffercache;
 CREATE TABLE effect (key text);
@@ -49,7 +50,7 @@ class Stuck(Exception):
 
 
 def arguments_of(key, wait="1 hour"):
-    return {"k": key, "t": TOKEN, "wait": wait}
+    return {"k": key, "t": TOKEN, "wait": wait, "gid": os.environ["PGDATABASE"]}
 
 
 def connect():

@@ -18,6 +18,7 @@ its log.
 import contextlib
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,9 @@ from cluster import (EFFECTS, SETUP, STATE, Log, Stalled, arguments_of, await_tr
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "stress"))
 from lib import tap  # noqa: E402  (the path comes first)
+from lib.workers import in_parallel  # noqa: E402
 
+WORKERS = 2
 LEVELS = ("read committed", "repeatable read", "serializable")
 ACTIONS = {"error": "XX000", "cancel": "57014", "exit": "57P01"}
 PASSES = 2              # of one point that are tried in one call
@@ -84,10 +87,10 @@ def answer(db, call, arguments):
         return state_of(error)
 
 
-def end(db, call):
-    db.execute(call.end)
+def end(db, call, arguments):
+    db.execute(call.end, arguments)
     if call.end != "COMMIT":
-        db.execute(call.end.replace("TRANSACTION", "").replace("PREPARE", "COMMIT PREPARED"))
+        db.execute("COMMIT PREPARED %(gid)s", arguments)
 
 
 # ---------------------------------------------------------------------------
@@ -95,24 +98,25 @@ def end(db, call):
 # ---------------------------------------------------------------------------
 
 def trace(server, call):
-    """Answer, and the points passed in order, without a fault."""
-    arguments = arguments_of(next(server.keys), wait="10 ms")
+    """Answer, and the points passed in order.  Who waits is cancelled when it begins to."""
+    arguments = arguments_of(next(server.keys))
     passed = []
 
     def listen(notice):
         if notice.message_primary.startswith("passing "):
             passed.append(notice.message_primary.removeprefix("passing "))
+            if passed[-1] == "in wait":
+                db.cancel()
 
     with prepared(server, call, arguments), connect() as db:
         db.add_notice_handler(listen)
-        db.execute("SET lock_timeout = '10 ms'")
         db.execute("SET idempotency.fault = 'any:note'")
         if "autocommit" in call.modes:
             said = answer(db, call, arguments)
         else:
             db.execute("BEGIN")
             said = answer(db, call, arguments)
-            end(db, call)
+            end(db, call, arguments)
     return said, passed
 
 
@@ -163,7 +167,7 @@ class Case:
         try:
             said = answer(db, self.call, self.arguments)
             if said == self.call.answer:
-                db.execute(finish)
+                db.execute(finish, self.arguments)
         except psycopg.Error as error:
             said = state_of(error)
         self.expect(said, ACTIONS[self.action], "the error")
@@ -181,7 +185,7 @@ class Case:
         outer = {**self.arguments, "k": self.arguments["k"] + " outer"}
         db.execute("BEGIN; INSERT INTO effect VALUES (%(k)s);"
                    "SELECT idem_claim('fault', %(k)s); SAVEPOINT s", outer)
-        self.fail(db, f"SELECT idem_finish('fault', '{outer['k']}'); RELEASE s; {self.call.end}")
+        self.fail(db, f"SELECT idem_finish('fault', %(k)s || ' outer'); RELEASE s; {self.call.end}")
         # after a failed commit there is nothing to go back to
         if not db.closed and db.info.transaction_status != Status.IDLE:
             self.go_on(db, outer)
@@ -195,7 +199,7 @@ class Case:
             db.execute("ROLLBACK TO s")
         self.expect(value(db, "SELECT idem_finish('fault', %(k)s)", outer), "True",
                     "the finish of the claim before the savepoint")
-        end(db, self.call)
+        end(db, self.call, self.arguments)
         self.expect(value(self.server.observer, "SELECT outcome FROM idem_lookup('fault', %(k)s)",
                           outer), "replayed", "the claim before the savepoint")
         self.went_on = True
@@ -258,24 +262,48 @@ def pinned_in_wait(server, call):
             AND pinning_backends > 0""")
 
 
+def try_call(server, call):
+    """Everything about one call.  How many faults, the points, and [(assertion, what is wrong)]."""
+    said, passed = trace(server, call)
+    to_say = "57014" if "in wait" in call.passes else call.answer
+    verdicts = [(f"{call.name}: its answer, and the points on its way",
+                 differences((said, sorted(set(passed))), (to_say, sorted(call.passes))))]
+    total = 0
+    for point, nth in tries(passed):
+        cases, wrong = try_point(server, call, point, nth)
+        total += cases
+        verdicts.append((f"{call.name}, {point}, pass {nth + 1}: {cases} faults", wrong))
+    if "in wait" in call.passes and not call.stalled:
+        verdicts.append((f"{call.name}: no buffer pinned meanwhile",
+                         differences(pinned_in_wait(server, call), "0")))
+    return total, set(passed), verdicts
+
+
+def differences(have, want):
+    return [] if have == want else [f"have: {have!r}", f"want: {want!r}"]
+
+
+def work(number):
+    """Every WORKERS-th call, in a database of its own."""
+    with connect() as db:
+        os.environ["PGDATABASE"] += f"_{number}"
+        db.execute(f"CREATE DATABASE {os.environ['PGDATABASE']}")
+    server = Server()
+    results = [try_call(server, call) for call in CALLS[number::WORKERS]]
+    server.close()
+    return results
+
+
 def main():
-    server, log = Server(), Log()
-    total, seen = 0, set()
-    for call in CALLS:
-        said, passed = trace(server, call)
-        seen.update(passed)
-        tap.equal((said, sorted(set(passed))), (call.answer, sorted(call.passes)),
-                  f"{call.name}: its answer, and the points on its way")
-        for point, nth in tries(passed):
-            cases, wrong = try_point(server, call, point, nth)
-            total += cases
-            tap.none(wrong, f"{call.name}, {point}, pass {nth + 1}: {cases} faults")
-        if "in wait" in call.passes and not call.stalled:
-            tap.equal(pinned_in_wait(server, call), "0", f"{call.name}: no buffer pinned meanwhile")
-    tap.equal(sorted(seen), sorted(ALL_POINTS), "every point is on some call's way")
+    log, total, seen = Log(), 0, set()
+    for cases, passed, verdicts in itertools.chain(*in_parallel([(work, n) for n in range(WORKERS)])):
+        total += cases
+        seen |= passed
+        for name, wrong in verdicts:
+            tap.none(wrong, name)
+    tap.none(ALL_POINTS ^ seen, "every point is on some call's way")
     tap.none(log.suspicious(), "no warning in the server's log")
     tap.note(f"{total} faults")
-    server.close()
     tap.finish()
 
 
