@@ -40,6 +40,12 @@ PASSES = 2              # of one point that are tried in one call
 # Whose number depends on what dead versions there are, or on the time.
 ONLY_FIRST = {"between leaf and heap", "in wait"}
 
+# The key as others see it, and what might stand in their way.
+SHOWN = """
+    SELECT concat_ws(' ', (SELECT outcome FROM idem_lookup('fault', %(k)s)),
+        (SELECT string_agg(locktype, ' ') FROM pg_locks
+         WHERE pid = %(pid)s AND locktype IN ('tuple', 'spectoken')))"""
+
 ALL_POINTS = {point for call in CALLS for point in call.passes}
 
 
@@ -137,7 +143,7 @@ class Case:
     def __init__(self, server, call, fault, level, mode):
         self.server, self.call, self.level, self.mode = server, call, level, mode
         self.point, self.nth, self.action = fault
-        self.arguments = arguments_of(next(server.keys))
+        self.arguments = {**arguments_of(next(server.keys)), "pid": server.pid}
         self.wrong = []
 
     def __str__(self):
@@ -154,6 +160,7 @@ class Case:
         db = self.server.victim
         with prepared(self.server, self.call, self.arguments):
             before = self.observe(STATE)
+            self.shown = self.observe(SHOWN)
             db.execute(f"SET default_transaction_isolation = '{self.level}'")
             getattr(self, "in_" + self.mode)(db)
             self.outlive()
@@ -193,6 +200,7 @@ class Case:
     def go_on(self, db, outer):
         """Back to the savepoint, and everything works as if nothing had been."""
         db.execute("ROLLBACK TO s")
+        self.expect(self.observe(SHOWN), self.shown, "what others see after ROLLBACK TO")
         again = {**self.arguments, "wait": "1 ms"}
         self.expect(answer(db, self.call, again), self.call.answer, "the answer after ROLLBACK TO")
         if db.info.transaction_status == Status.INERROR:
