@@ -1,0 +1,78 @@
+"""The clients of a round, as the driver sees them: processes that may be killed."""
+
+import multiprocessing
+import os
+import signal
+
+from . import client
+from .board import Board, Order
+from .server import Stuck, until
+from .session import KINDS
+
+CLIENTS = len(KINDS)
+
+_forking = multiprocessing.get_context("fork")
+
+
+class Crew:
+    def __init__(self, world):
+        self.world = world
+        self.board = Board(CLIENTS)
+        self.incarnations = [0] * CLIENTS
+        self.processes = [None] * CLIENTS
+        for slot in range(CLIENTS):
+            self._start(slot)
+
+    def _start(self, slot):
+        self.incarnations[slot] += 1
+        self.board.order[slot] = Order.NONE
+        self.processes[slot] = _forking.Process(
+            target=client.live, args=(self.world, self.board, slot, self.incarnations[slot]))
+        self.processes[slot].start()
+
+    def mind(self):
+        """Put another client in the place of each that was killed."""
+        for slot, process in enumerate(self.processes):
+            if process.exitcode == -signal.SIGKILL:
+                self._start(slot)
+            elif process.exitcode is not None:
+                raise Stuck(f"client {slot} ended with status {process.exitcode}")
+
+    def until(self, condition, what):
+        def minded():
+            self.mind()
+            return condition()
+        return until(minded, what)
+
+    def advance(self, operations):
+        """Let them do so many more."""
+        goal = self.board.progress() + operations
+        self.until(lambda: self.board.progress() >= goal, f"{operations} more operations")
+
+    def advance_acknowledged(self, settled, claimed=0):
+        """Let them do so many more that are acknowledged."""
+        settled += sum(self.board.settled)
+        claimed += sum(self.board.claimed)
+        self.until(lambda: sum(self.board.settled) >= settled and
+                   sum(self.board.claimed) >= claimed, "acknowledgements")
+
+    def order(self, slot, order):
+        """Have a client do something to itself, and wait until it is at it."""
+        before = self.board.obeyed[slot]
+        self.board.order[slot] = order
+        self.until(lambda: self.board.obeyed[slot] > before, f"client {slot} does {order.name}")
+
+    def kill(self, slot):
+        """A client process."""
+        process = self.processes[slot]
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        self.mind()
+
+    def dismiss(self):
+        """Let each finish what it does.  Needs a server that answers."""
+        self.board.leaving.value = 1
+        for slot, process in enumerate(self.processes):
+            process.join(120)
+            if process.exitcode not in (0, -signal.SIGKILL):
+                raise Stuck(f"client {slot} ended with status {process.exitcode}")

@@ -1,0 +1,1 @@
+../../stress/lib/tap.py
