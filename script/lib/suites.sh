@@ -27,9 +27,7 @@
 # is shown as it comes and kept in work_dir/NAME.log, which is where the tests
 # are counted.
 
-suites=(compile model regress isolation permute fault ubsan pgtap tap stress
-	docs examples clients monitor)
-long_suites=(valgrind)
+suites=(compile ubsan model regress isolation permute fault pgtap tap stress chaos docs examples clients monitor)
 
 declare -A suite_files=() suite_counter=()
 

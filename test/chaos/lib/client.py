@@ -13,6 +13,7 @@ Scopes, each a way of using the extension:
     retry    leased; the provider is idempotent under the key
 """
 
+import faulthandler
 import os
 import random
 import signal
@@ -66,6 +67,7 @@ class World:
 def live(world, board, slot, incarnation):
     """The life of a client process."""
     die_with_parent()
+    faulthandler.register(signal.SIGUSR1)       # says where it hangs
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
@@ -74,6 +76,10 @@ def live(world, board, slot, incarnation):
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+class Departed(Gone):
+    """The client has gone for good, and tries nothing more with what it had."""
 
 
 class Client:
@@ -248,6 +254,8 @@ class Client:
                 self.session.run(f"BEGIN ISOLATION LEVEL {self.rng.choice(LEVELS)}")
                 self.settle(scope, key, answer.token, response, answer.attempt)
                 return
+            except Departed:
+                raise
             except Gone:
                 self.disconnect()
             except Refused as error:
@@ -368,7 +376,7 @@ class Client:
         """Leave a prepared transaction behind, for the driver to decide."""
         self.one_statement(op, f"PREPARE TRANSACTION '{op}'")
         self.diary.end(op, "unknown", prepared=True)
-        raise Gone
+        raise Departed
 
     def lose_answer(self, op, order):
         if order == Order.KILL_BACKEND_AT_COMMIT:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import time
 
 from . import client
 from .board import Board, Order
@@ -27,7 +28,8 @@ class Crew:
         self.incarnations[slot] += 1
         self.board.order[slot] = Order.NONE
         self.processes[slot] = _forking.Process(
-            target=client.live, args=(self.world, self.board, slot, self.incarnations[slot]))
+            target=client.live, args=(self.world, self.board, slot, self.incarnations[slot]),
+            daemon=True)
         self.processes[slot].start()
 
     def mind(self):
@@ -42,7 +44,7 @@ class Crew:
         def minded():
             self.mind()
             return condition()
-        return until(minded, what)
+        return self.until_or_tell(minded, what)
 
     def advance(self, operations):
         """Let them do so many more."""
@@ -72,7 +74,16 @@ class Crew:
     def dismiss(self):
         """Let each finish what it does.  Needs a server that answers."""
         self.board.leaving.value = 1
-        for slot, process in enumerate(self.processes):
-            process.join(120)
-            if process.exitcode not in (0, -signal.SIGKILL):
-                raise Stuck(f"client {slot} ended with status {process.exitcode}")
+        self.until_or_tell(lambda: not any(process.is_alive() for process in self.processes),
+                           "the clients leave")
+
+    def until_or_tell(self, condition, what):
+        """If it does not happen, the clients show where they are."""
+        try:
+            return until(condition, what)
+        except Stuck:
+            for process in self.processes:
+                if process.is_alive():
+                    os.kill(process.pid, signal.SIGUSR1)
+            time.sleep(1)
+            raise

@@ -88,6 +88,12 @@ class Libpq(Session):
             (notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode())
 
     def _run(self, sql, params):
+        try:
+            return self._exec(sql, params)
+        except MemoryError as error:    # what psycopg takes no result at all for
+            raise Gone("no result") from error
+
+    def _exec(self, sql, params):
         values = [None if value is None else value.encode() for value in params]
         if self.mode == "simple" or not params:
             return self._rows(self.pg.exec_(inline(sql, params).encode()))
@@ -154,7 +160,7 @@ class Psycopg(Libpq):
         self.pg = self.db.pgconn
         self.db.add_notice_handler(lambda notice: self.heard(notice.message_primary or ""))
 
-    def _run(self, sql, params):
+    def _exec(self, sql, params):
         sql = PLACEHOLDER.sub("%s", sql.replace("%", "%%")) if params else sql
         try:
             cursor = self.db.execute(sql, params or None)
@@ -188,7 +194,7 @@ class Psql(Session):
         self.read = 0
         self.psql = subprocess.Popen(
             ["psql", "--no-psqlrc", self.conninfo], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self.said, encoding="utf-8", newline="\n", preexec_fn=die_with_parent)
+            stderr=self.said, encoding="utf-8", preexec_fn=die_with_parent)
         try:
             self._write(self.SETUP)
             self._answer()
@@ -241,6 +247,8 @@ class Psql(Session):
         self.close()
 
     def close(self):
+        if self.psql.stdout.closed:
+            return
         try:
             self.psql.stdin.close()
         except BrokenPipeError:
