@@ -34,6 +34,8 @@ class Board:
         self.done = RawArray("L", clients)          # operations that ended, well or not
         self.settled = RawArray("L", clients)       # acknowledged
         self.claimed = RawArray("L", clients)       # leased claims that were acknowledged
+        self.released = RawArray("L", clients)
+        self.local = RawArray("L", clients)         # committed without the standby
         self.full = RawArray("L", clients)          # refused for want of space
 
     def progress(self):

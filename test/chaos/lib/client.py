@@ -223,17 +223,14 @@ class Client:
                     self.diary.end(op, "unknown", error="cut")
                     raise Gone
                 answer = calls.Answer.of(self.one_statement(op, calls.LEASED_CLAIM, *arguments))
-                if self.session.local:
-                    self.diary.end(op, "unknown", local=True)
-                    raise Gone
+                if self.acknowledge(op, self.board.claimed, **answer.seen()):
+                    return answer
+                raise Gone
             except Gone:
                 if not tries:
                     raise
                 self.disconnect()
                 self.connect()
-            else:
-                self.acknowledge(op, self.board.claimed, **answer.seen())
-                return answer
 
     def work(self, scope, key, answer):
         """Charge, and record it.  Some clients are never heard of again."""
@@ -268,10 +265,8 @@ class Client:
         op = self.begin("takeover", scope, key)
         answer = calls.Answer.of(self.one_statement(
             op, calls.TAKEOVER, scope, key, calls.PRINCIPAL, self.rng.choice((SHORT, LONG))))
-        if self.session.local:
-            self.diary.end(op, "unknown", local=True)
+        if not self.acknowledge(op, self.board.claimed, **answer.seen()):
             return
-        self.acknowledge(op, self.board.claimed, **answer.seen())
         if answer.outcome != "claimed":
             return
         if any([self.provider.settle(self.reference(scope, key, attempt), self.name)
@@ -287,7 +282,7 @@ class Client:
     def release(self, scope, key, answer):
         op = self.begin("release", scope, key, attempt=answer.attempt)
         self.one_statement(op, calls.RELEASE, scope, key, calls.PRINCIPAL, answer.token)
-        self.diary.end(op, "unknown" if self.session.local else "ok", local=self.session.local)
+        self.acknowledge(op, self.board.released)
 
     # --- What all have in common ------------------------------------------------
 
@@ -295,11 +290,15 @@ class Client:
         return self.diary.begin(kind, scope, key, **data)
 
     def acknowledge(self, op, counter, **data):
-        """End an operation whose commit was answered."""
+        """End an operation whose commit was answered; false if only half of it is known."""
         local = self.session.local
-        self.diary.end(op, "unknown" if local else "ok", local=local, **data)
-        if not local:
-            counter[self.slot] += 1
+        if local:
+            self.diary.end(op, "unknown", local=True)
+            counter = self.board.local
+        else:
+            self.diary.end(op, "ok", **data)
+        counter[self.slot] += 1
+        return not local
 
     def one_statement(self, op, sql, *params):
         """An operation that is a transaction of its own; ends it if it fails."""

@@ -127,10 +127,11 @@ def zombie_settled(ops, _):
 
 def fenced_for_nothing(ops, _):
     op = first((op for op in ops if op.kind == "settle" and op.scope == "unknown"
-                and op.status == "ok" and not any(
-                    other.kind == "takeover" and other.key == op.key for other in ops)),
+                and op.status == "ok" and all(
+                    other.attempt == op.attempt for other in ops
+                    if other.key == op.key and other.kind in ("claim", "takeover"))),
                "settle with a lease that nobody took over")
-    ops.append(replace(op, id="doctored", status="fail", fenced=True, attempt=op.attempt + 5))
+    ops.append(replace(op, id="doctored", status="fail", fenced=True))
 
 
 def unfinished_commit(ops, finals):

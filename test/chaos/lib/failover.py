@@ -36,7 +36,7 @@ class Pair:
         self.primary.init()
         self.primary.start()
         self.primary.ask(setup)
-        point(self.current, self.primary.directory)
+        point(self.current, self.primary.sockets)
 
     def complete(self):
         """Give the primary a standby, if it has none."""
@@ -70,13 +70,14 @@ class Pair:
             crew.advance_acknowledged(settled=5, claimed=3)
 
     def cancel_wait(self, crew):
+        before = sum(crew.board.local)
         waiting = self.primary.ask(WAITING)
         if not waiting:
             return False
         pid = self.rng.choice(waiting)[0]
         if not self.primary.told("SELECT pg_cancel_backend(%s)", pid):
             return False
-        crew.until(lambda: (pid,) not in self.primary.ask(WAITING), "the cancelled wait ends")
+        crew.until(lambda: sum(crew.board.local) > before, "the cancelled wait ends")
         self.waits_cancelled += 1
         return True
 
@@ -86,7 +87,7 @@ class Pair:
         if not self.standby.told("SELECT pg_promote()"):
             raise psycopg.OperationalError("not promoted")
         old, self.primary, self.standby = self.primary, self.standby, None
-        point(self.current, self.primary.directory)
+        point(self.current, self.primary.sockets)
         old.remove()
 
     def remove(self):

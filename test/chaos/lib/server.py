@@ -58,7 +58,7 @@ def point(link, target):
 
 
 class Node:
-    """A PostgreSQL server."""
+    """A PostgreSQL server.  Its socket is not in its data, which is copied to standbys."""
 
     SETTINGS = """
         listen_addresses = ''
@@ -70,12 +70,15 @@ class Node:
         min_wal_size = 2MB
         restart_after_crash = on
         autovacuum_naptime = 1
-        log_line_prefix = '%m [%p] %q%a '
+        log_line_prefix = '%m [%p] '
+        log_min_error_statement = panic
         """
 
     def __init__(self, directory):
         self.directory = directory
         self.name = os.path.basename(directory)
+        self.sockets = f"{directory}.sockets"
+        os.mkdir(self.sockets)
         self.process = None
 
     def init(self, wal=None, **settings):
@@ -83,16 +86,16 @@ class Node:
         run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8",
             "--no-sync", "--no-instructions", "--wal-segsize=1", *waldir, self.directory)
         self.configure(self.SETTINGS)
-        self.configure(f"unix_socket_directories = '{self.directory}'")
+        self.configure(f"unix_socket_directories = '{self.sockets}'")
         for name, value in settings.items():
             self.configure(f"{name} = '{value}'")
 
     def copy_of(self, primary):
         """Become a standby of another node."""
-        run("pg_basebackup", f"--host={primary.directory}", f"--port={PORT}", "--username=postgres",
+        run("pg_basebackup", f"--host={primary.sockets}", f"--port={PORT}", "--username=postgres",
             f"--pgdata={self.directory}", "--checkpoint=fast", "--no-sync", "--wal-method=stream")
-        self.configure(f"unix_socket_directories = '{self.directory}'\n"
-                       f"primary_conninfo = 'host={primary.directory} port={PORT} user=postgres "
+        self.configure(f"unix_socket_directories = '{self.sockets}'\n"
+                       f"primary_conninfo = 'host={primary.sockets} port={PORT} user=postgres "
                        f"application_name={self.name}'")
         with open(f"{self.directory}/standby.signal", "w", encoding="ascii"):
             pass
@@ -133,7 +136,7 @@ class Node:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def connect(self, database="postgres"):
-        return psycopg.connect(host=self.directory, port=PORT, user="postgres",
+        return psycopg.connect(host=self.sockets, port=PORT, user="postgres",
                                dbname=database, autocommit=True)
 
     def ask(self, sql, *params):

@@ -19,7 +19,8 @@ from .server import PORT, Stuck, run
 
 CLIENT_BACKENDS = """
     SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
-        AND pid <> pg_backend_pid() AND state <> 'idle'"""
+        AND pid <> pg_backend_pid() AND state = ANY (%s)"""
+BUSY, OPEN = ["active"], ["active", "idle in transaction"]
 
 # Effects without a record, records without an effect, two effects.
 APART = """
@@ -48,11 +49,11 @@ class Striker:
 
     # --- Processes of the server ------------------------------------------------
 
-    def victim(self):
+    def victim(self, states):
         """A server process that works for a client."""
         def found():
             try:
-                pids = self.node.ask(CLIENT_BACKENDS)
+                pids = self.node.ask(CLIENT_BACKENDS, states)
             except psycopg.OperationalError:
                 return None
             return pids and self.rng.choice(pids)[0]
@@ -61,7 +62,7 @@ class Striker:
     def kill_backend_at_random(self):
         def killed():
             try:
-                os.kill(self.victim(), signal.SIGKILL)
+                os.kill(self.victim(OPEN), signal.SIGKILL)
             except ProcessLookupError:
                 return False
             return True
@@ -85,11 +86,11 @@ class Striker:
         self.crew.advance_acknowledged(3)
 
     def cancel(self):
-        self.crew.until(lambda: self.node.told("SELECT pg_cancel_backend(%s)", self.victim()),
+        self.crew.until(lambda: self.node.told("SELECT pg_cancel_backend(%s)", self.victim(BUSY)),
                         "a session to cancel")
 
     def terminate(self):
-        self.crew.until(lambda: self.node.told("SELECT pg_terminate_backend(%s)", self.victim()),
+        self.crew.until(lambda: self.node.told("SELECT pg_terminate_backend(%s)", self.victim(OPEN)),
                         "a session to terminate")
 
     # --- Clients and the way to them ----------------------------------------------
@@ -201,7 +202,7 @@ class Striker:
 
     def dump(self):
         """A dump is of one moment: in it, too, every effect has its record."""
-        where = (f"--host={self.node.directory}", f"--port={PORT}", "--username=postgres")
+        where = (f"--host={self.node.sockets}", f"--port={PORT}", "--username=postgres")
         file = f"{self.node.directory}.dump"
         run("pg_dump", *where, "--format=custom", f"--file={file}", "postgres")
         run("createdb", *where, "--template=template0", "restored")

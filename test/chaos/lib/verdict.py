@@ -154,8 +154,9 @@ def settled_is_replayed(case):
 
 def claim_is_kept(case):
     for op in case.owned:
-        if case.final.outcome == "absent":
-            case.found(LOST, f"{op.id} had claimed attempt {op.attempt}; now absent")
+        if case.final.outcome == "absent" or case.final.attempt < op.attempt:
+            case.found(LOST, f"{op.id} had claimed attempt {op.attempt}; now "
+                             f"{case.final.outcome}, attempt {case.final.attempt}")
         for answer in answers_after(case, op):
             if answer.outcome == "absent" or (answer.attempt or op.attempt) < op.attempt:
                 case.found(LOST, f"{op.id} had claimed attempt {op.attempt}, then {answer.id} "
@@ -231,7 +232,8 @@ def fenced_for_a_reason(case):
         others = [grant for grant in may_have_happened(case.grants)
                   if grant.start < (op.end or 0) and (grant.attempt or op.attempt + 1) > op.attempt]
         if op.fenced and not others:
-            case.found(FENCE, f"{op.id} was refused, but nobody had taken over")
+            gone = case.final.outcome == "absent" or case.final.attempt < op.attempt
+            case.found(LOST if gone else FENCE, f"{op.id} was refused, but nobody had taken over")
         if op.already and not [earlier for earlier in may_have_happened(case.settles)
                                if earlier is not op and earlier.attempt == op.attempt]:
             case.found(FENCE, f"{op.id} was told that it had finished, but nobody had")
