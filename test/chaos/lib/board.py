@@ -36,6 +36,7 @@ class Board:
         self.claimed = RawArray("L", clients)       # leased claims that were acknowledged
         self.released = RawArray("L", clients)
         self.local = RawArray("L", clients)         # committed without the standby
+        self.cancelled = RawArray("L", clients)     # told so
         self.full = RawArray("L", clients)          # refused for want of space
 
     def progress(self):

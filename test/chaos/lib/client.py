@@ -38,7 +38,7 @@ AT_COMMIT = frozenset((
     Order.CUT_BEFORE_COMMIT, Order.TEAR_COMMIT, Order.CUT_AFTER_COMMIT, Order.DIE_AT_COMMIT,
     Order.PREPARE, Order.KILL_BACKEND_AT_COMMIT))
 
-NO_SPACE = "53100"
+NO_SPACE, CANCELLED, LOST_CLAIM = "53100", "57014", "ID001"
 
 
 def key_of(round_name, slot, number):
@@ -101,8 +101,8 @@ class Client:
                 self.act(scope, key)
             except Gone:
                 self.disconnect()
-            except Refused:
-                self.undo()
+            except Refused as error:
+                self.refused(scope, key, error)
             self.board.done[self.slot] += 1
         self.disconnect()
 
@@ -120,7 +120,11 @@ class Client:
         if session is not None:
             session.close()
 
-    def undo(self):
+    def refused(self, scope, key, error):
+        """Note what the server said, and begin anew."""
+        self.diary.saw(time.monotonic_ns(), scope, key, kind="refused", error=error.sqlstate)
+        self.board.full[self.slot] += error.sqlstate == NO_SPACE
+        self.board.cancelled[self.slot] += error.sqlstate == CANCELLED
         try:
             self.session.run("ROLLBACK")
         except (Gone, Refused):
@@ -256,8 +260,8 @@ class Client:
             except Gone:
                 self.disconnect()
             except Refused as error:
-                self.undo()
-                if error.sqlstate == "ID001":
+                self.refused(scope, key, error)
+                if error.sqlstate == LOST_CLAIM:
                     return
 
     def reconcile(self, scope, key):
@@ -312,8 +316,7 @@ class Client:
             raise
 
     def refuse(self, op, error):
-        self.diary.end(op, "fail", error=error.sqlstate, fenced=error.sqlstate == "ID001")
-        self.board.full[self.slot] += error.sqlstate == NO_SPACE
+        self.diary.end(op, "fail", error=error.sqlstate, fenced=error.sqlstate == LOST_CLAIM)
 
     def settle(self, scope, key, token, response, attempt):
         """In an open transaction: effect and finish, and COMMIT."""

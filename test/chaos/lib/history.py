@@ -13,6 +13,7 @@ An operation is
     takeover    the same by idem_takeover
     settle      effect, finish and COMMIT; also idem_execute
     release     a finish that says nothing was done
+    refused     an error of any call, as the server reported it
     forgotten   a COMMIT of a transactional claim that is not finished
     ask         what a lookup said, or a claim that is not kept
 and ends as
@@ -75,10 +76,10 @@ class Diary:
         """What became of the prepared transaction of an operation of somebody's."""
         self._write(op=op, resolved=True, end=time.monotonic_ns(), status=status)
 
-    def saw(self, start, scope, key, **data):
+    def saw(self, start, scope, key, kind="ask", **data):
         """An answer that took no effect, so that its question need not be kept."""
         self.number += 1
-        self._write(op=f"{self.name}.{self.number}", kind="ask", scope=scope, key=key, start=start,
+        self._write(op=f"{self.name}.{self.number}", kind=kind, scope=scope, key=key, start=start,
                     end=time.monotonic_ns(), status="ok", via=self.via, **data)
 
 

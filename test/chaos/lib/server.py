@@ -16,7 +16,7 @@ import time
 
 import psycopg
 
-PATIENCE = int(os.environ.get("PAT") or 120)          # seconds until what does not happen is a failure
+PATIENCE = 120          # seconds until what does not happen is a failure
 PORT = 5432
 
 _libc = ctypes.CDLL(None)

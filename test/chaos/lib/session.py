@@ -49,7 +49,7 @@ def inline(sql, params):
 
 def raise_error(sqlstate, severity):
     """Of what an error message says; a dying connection often has none."""
-    if sqlstate is None or severity in ("FATAL", "PANIC") or sqlstate.startswith("08"):
+    if not sqlstate or severity in ("FATAL", "PANIC") or sqlstate.startswith("08"):
         raise Gone(sqlstate)
     raise Refused(sqlstate)
 

@@ -29,6 +29,9 @@ APART = """
         (SELECT scope, key, count(*) FROM effect GROUP BY 1, 2) e USING (scope, key)
     WHERE r IS NULL OR e.count IS DISTINCT FROM 1"""
 
+STEPS = (Order.KILL_BACKEND_AT_CLAIM, Order.KILL_BACKEND_AT_EFFECT,
+         Order.KILL_BACKEND_AT_FINISH, Order.KILL_BACKEND_AT_COMMIT)
+
 VACUUMS = ("VACUUM idem_record, effect", "VACUUM (FREEZE) idem_record, effect",
            "VACUUM (FULL) idem_record", "VACUUM (ANALYZE)")
 
@@ -41,7 +44,7 @@ class Striker:
         self.rng = random.Random(f"{seed}/strike")
         self.crew = self.diary = None
         self.details = Counter()
-        self.orphans = 0
+        self.steps = 0
 
     def engage(self, crew, diary):
         """The clients of the round, and the driver's own diary for it."""
@@ -70,9 +73,8 @@ class Striker:
         self.recovered()
 
     def kill_backend_at_step(self):
-        order = self.rng.choice((Order.KILL_BACKEND_AT_CLAIM, Order.KILL_BACKEND_AT_EFFECT,
-                                 Order.KILL_BACKEND_AT_FINISH, Order.KILL_BACKEND_AT_COMMIT))
-        self.ordered(order)
+        self.steps += 1
+        self.ordered(STEPS[self.steps % len(STEPS)])
         self.recovered()
 
     def immediate_restart(self):
@@ -86,8 +88,11 @@ class Striker:
         self.crew.advance_acknowledged(3)
 
     def cancel(self):
-        self.crew.until(lambda: self.node.told("SELECT pg_cancel_backend(%s)", self.victim(BUSY)),
-                        "a session to cancel")
+        """Until a client is told so; most have been answered before the signal comes."""
+        board = self.crew.board
+        before = sum(board.cancelled)
+        while sum(board.cancelled) == before:
+            self.node.told("SELECT pg_cancel_backend(%s)", self.victim(BUSY))
 
     def terminate(self):
         self.crew.until(lambda: self.node.told("SELECT pg_terminate_backend(%s)", self.victim(OPEN)),
