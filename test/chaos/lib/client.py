@@ -208,7 +208,7 @@ class Client:
         lease = self.rng.choice((SHORT, LONG))
         answer = self.claim(scope, key, token, lease)
         if answer.outcome == "claimed":
-            self.work(scope, key, answer)
+            self.work(scope, key, answer, lease)
         elif answer.outcome == "unknown" and self.rng.random() < 0.5:
             self.reconcile(scope, key)
 
@@ -236,7 +236,7 @@ class Client:
                 self.disconnect()
                 self.connect()
 
-    def work(self, scope, key, answer):
+    def work(self, scope, key, answer, lease):
         """Charge, and record it.  Some clients are never heard of again."""
         if self.rng.random() < 0.08:
             return
@@ -244,7 +244,17 @@ class Client:
         charged, _ = self.provider.charge(self.reference(scope, key, answer.attempt), self.name)
         if not charged or self.rng.random() < 0.08:
             return
+        if lease == SHORT and self.rng.random() < 0.2:
+            self.linger(scope, key, answer.attempt)
         self.settle_surely(scope, key, answer)
+
+    def linger(self, scope, key, attempt):
+        """Until somebody else has taken over, or for so long that nobody will."""
+        for _ in range(100):
+            found = self.look(scope, key)
+            if found.outcome == "replayed" or (found.attempt or attempt) > attempt:
+                return
+            time.sleep(0.01)
 
     def settle_surely(self, scope, key, answer):
         """With the same response, until there is an answer."""
