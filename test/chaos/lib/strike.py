@@ -120,7 +120,8 @@ class Striker:
         self.crew.kill(self.rng.randrange(CLIENTS))
 
     def restart_pooler(self):
-        self.pooler.stop(self.rng.choice((signal.SIGKILL, signal.SIGTERM)))
+        """Killed, ended at once, or once no transaction is open."""
+        self.pooler.stop(self.rng.choice((signal.SIGKILL, signal.SIGQUIT, signal.SIGINT)))
         self.pooler.start()
 
     # --- Prepared transactions ----------------------------------------------------
