@@ -161,7 +161,7 @@ class Run:
         striker.decide_all()
         violations, ops, finals = self.judge(world, striker.node)
         tap.none([str(v) for v in violations],
-                 f"{name}: {len(ops)} operations, {len(finals)} keys, {', '.join(faults)}")
+                 f"{name}: {len(ops)} entries, {len(finals)} keys, {', '.join(faults)}")
         if not self.examined:
             self.examined = True
             examine(ops, finals)
@@ -197,7 +197,8 @@ class Run:
             crew.advance_acknowledged(20, 5)
         crew.dismiss()
         violations, ops, finals = self.judge(world, pair.primary)
-        self.judge_failover(name, pair, violations, f"{len(ops)} operations, {len(finals)} keys")
+        self.judge_failover(name, pair, violations,
+                            f"{len(ops)} entries, {len(finals)} keys")
         self.forget(world)
 
     @staticmethod
@@ -217,7 +218,7 @@ class Run:
     def report(self):
         tap.note(f"{sum(self.struck.values())} faults: " + ", ".join(
             f"{name} {n}" for name, n in self.struck.items()))
-        tap.note(f"{self.operations} entries in diaries; of operations that change something " +
+        tap.note(f"{self.operations} entries in diaries; operations that change something: " +
                  ", ".join(f"{self.ends[status]} {what}" for status, what in ENDS))
         tap.note("refused: " + ", ".join(f"{name} {n}" for name, n in sorted(self.errors.items())))
         for name, counts in {**FAULTS, **FAILOVERS}.items():

@@ -24,29 +24,32 @@ suite_chaos()
 # mount them.  The mounts are in a namespace of their own and end with the last
 # process in it.
 with_small_volumes()
-(
-	volume=$work_dir/chaos-volume
+{
+	local propagation
+
 	propagation=$(private_propagation)
 	if [[ -z $propagation ]]; then
 		as_server_user "$@"
 		return
 	fi
-	mkdir -p "$volume"/{space,wal}
-	export volume work_dir
-	export -f as_server_user mount_and_run mount_small
-	unshare --mount --propagation "$propagation" bash -c 'mount_and_run "$@"' - "$@"
-)
+	mkdir -p "$work_dir"/chaos-volume/{space,wal}
+	(
+		export work_dir
+		export -f as_server_user mount_and_run mount_small
+		unshare --mount --propagation "$propagation" \
+			bash -c 'mount_and_run "$@"' - "$work_dir/chaos-volume" "$@"
+	)
+}
 
 # Within a chroot "private" fails, since / is no mount there; but script/test's
-# roots (root.sh) are private already.
+# roots (root.sh) are private already.  Nothing where mounting is not allowed.
 private_propagation()
 {
 	local propagation
 
 	for propagation in private unchanged; do
-		if ((EUID == 0)) &&
-			unshare --mount --propagation "$propagation" \
-				mount -t tmpfs tmpfs /mnt 2>/dev/null; then
+		if ((EUID == 0)) && unshare --mount --propagation "$propagation" \
+			mount -t tmpfs tmpfs "$work_dir" 2>/dev/null; then
 			echo "$propagation"
 			return
 		fi
@@ -55,8 +58,11 @@ private_propagation()
 
 mount_and_run()
 {
-	mount_small "$volume/space" && mount_small "$volume/wal" &&
-		as_server_user env CHAOS_VOLUME="$volume" "$@"
+	local dir=$1
+	shift
+
+	mount_small "$dir/space" && mount_small "$dir/wal" &&
+		as_server_user env CHAOS_VOLUME="$dir" "$@"
 }
 
 mount_small()

@@ -21,7 +21,8 @@ LEASED_CLAIM = f"""SELECT {ROW} FROM idem_claim($1, $2, $3, $4::jsonb, wait => $
  lease => $6::interval, on_abandon => $7, claim_token => $8::uuid)"""
 LOOKUP = f"SELECT {LOOKUP_ROW} FROM idem_lookup($1, $2, $3)"
 TAKEOVER = f"SELECT {ROW} FROM idem_takeover($1, $2, $3, lease => $4::interval)"
-EXECUTE = f"SELECT {ROW} FROM idem_execute($1, $2, $3, $4::jsonb, command => $5, wait => $6::interval)"
+EXECUTE = f"""SELECT {ROW} FROM idem_execute($1, $2, $3, $4::jsonb, command => $5,
+ wait => $6::interval)"""
 FINISH = """SELECT idem_finish($1, $2, $3, token => $4::uuid, response_code => $5::int,
  response_body => $6, response_headers => $7::jsonb, response_bytes => $8::bytea)::text"""
 RELEASE = "SELECT idem_finish($1, $2, $3, token => $4::uuid, state => 'released')::text"
@@ -66,8 +67,9 @@ class Response:
     def __init__(self, rng, headed=True):
         size = rng.choice((0, 20, 200, 4000))
         self.code = str(rng.choice((200, 201, 204)))
-        self.headers = json.dumps({"Location": f"/orders/{rng.randrange(1 << 30)}"}) if headed else None
-        self.body = self.data = None
+        self.headers = self.body = self.data = None
+        if headed:
+            self.headers = json.dumps({"Location": f"/orders/{rng.randrange(1 << 30)}"})
         if headed and rng.random() < 0.5:
             self.data = rng.randbytes(size).hex()
         else:

@@ -46,14 +46,14 @@ class Pair:
         self.standby.copy_of(self.primary)
         self.standby.start()
         if self.synchronous:
-            self.primary.configure("synchronous_standby_names = '*'\nsynchronous_commit = remote_apply")
+            self.primary.configure("synchronous_standby_names = '*'\n"
+                                   "synchronous_commit = remote_apply")
             self.primary.ask("SELECT pg_reload_conf()")
 
     def is_streaming(self):
         state = "sync" if self.synchronous else "async"
-        return self.primary.told(
-            "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = %s",
-            state)
+        return self.primary.told("SELECT count(*) FROM pg_stat_replication "
+                                 "WHERE state = 'streaming' AND sync_state = %s", state)
 
     def cut_replication(self, crew):
         self.standby.configure("primary_conninfo = ''")

@@ -175,7 +175,7 @@ logfile = {directory}.log
 """
 
     # Debian installs it where only root looks.
-    PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 
     def __init__(self, directory, target):
         self.directory = directory

@@ -95,8 +95,9 @@ class Striker:
             self.node.told("SELECT pg_cancel_backend(%s)", self.victim(BUSY))
 
     def terminate(self):
-        self.crew.until(lambda: self.node.told("SELECT pg_terminate_backend(%s)", self.victim(OPEN)),
-                        "a session to terminate")
+        def terminated():
+            return self.node.told("SELECT pg_terminate_backend(%s)", self.victim(OPEN))
+        self.crew.until(terminated, "a session to terminate")
 
     # --- Clients and the way to them ----------------------------------------------
 
@@ -152,22 +153,26 @@ class Striker:
         """Until clients were refused, some in the middle of an extension."""
         refused = sum(self.crew.board.full)
         self.fill(f"{self.volume}/space/ballast", leave=self.rng.randrange(6) * 8192)
-        self.crew.until(lambda: sum(self.crew.board.full) >= refused + 3, "no space in the table space")
+        self.crew.until(lambda: sum(self.crew.board.full) >= refused + 3,
+                        "clients are refused for want of space")
         os.unlink(f"{self.volume}/space/ballast")
         self.crew.advance_acknowledged(3)
 
     def fill_wal(self):
         """Until the server panics, which it does rather than lose a record."""
-        panics = self.panics()
+        log = f"{self.node.directory}.log"
+        size = os.path.getsize(log)
         self.fill(f"{self.volume}/wal/ballast")
-        self.crew.until(lambda: self.panics() > panics or self.write_wal(), "no space for WAL")
+        self.crew.until(lambda: self.panicked(log, size) or self.write_wal(), "no space for WAL")
         os.unlink(f"{self.volume}/wal/ballast")
         self.crew.until(self.up_again, "the server recovers")
         self.recovered()
 
-    def panics(self):
-        with open(f"{self.node.directory}.log", encoding="utf-8", errors="replace") as log:
-            return sum(" PANIC: " in line for line in log)
+    @staticmethod
+    def panicked(log, since):
+        with open(log, "rb") as file:
+            file.seek(since)
+            return b" PANIC: " in file.read()
 
     def write_wal(self):
         """False; the caller waits for what comes of it."""

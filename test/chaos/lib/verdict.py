@@ -149,7 +149,8 @@ def settled_is_replayed(case):
     for op in acknowledged(case.settles):
         for answer in answers_after(case, op):
             if answer.outcome != "replayed":
-                case.found(LOST, f"{op.id} was acknowledged, then {answer.id} was told {answer.outcome}")
+                case.found(LOST, f"{op.id} was acknowledged, then {answer.id} "
+                                 f"was told {answer.outcome}")
 
 
 def claim_is_kept(case):
