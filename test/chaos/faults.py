@@ -85,7 +85,7 @@ class Run:
         self.errors = Counter()
         self.acknowledged = Counter()           # settles, by kind of client
         self.operations = 0
-        self.examined = False
+        self.lies = list(doctor.LIES)           # that are yet to be told
 
     # --- A round ---------------------------------------------------------------------
 
@@ -162,11 +162,20 @@ class Run:
         violations, ops, finals = self.judge(world, striker.node)
         tap.none([str(v) for v in violations],
                  f"{name}: {len(ops)} entries, {len(finals)} keys, {', '.join(faults)}")
-        if not self.examined:
-            self.examined = True
-            examine(ops, finals)
+        self.examine(ops, finals)
         striker.node.ask("TRUNCATE idem_record, effect")
         self.forget(world)
+
+    def examine(self, ops, finals):
+        """Tell the lies of checker.py, each in the first history that has a place for it."""
+        for lie, kind in self.lies[:]:
+            try:
+                found = doctor.tell(lie, ops, finals)
+            except doctor.Unsuitable:
+                continue
+            self.lies.remove((lie, kind))
+            tap.ok(kind in found, f"the checker sees through: {doctor.name_of(lie)}",
+                   [f"found: {sorted(found)}"])
 
     # --- Failovers -----------------------------------------------------------------------
 
@@ -225,17 +234,13 @@ class Run:
             if name in NEED_VOLUME and not VOLUME:
                 tap.skip(name, "only root can mount small file systems")
             else:
-                tap.equal(self.struck[name], wanted(counts), f"{name} struck {wanted(counts)} times")
+                tap.equal(self.struck[name], wanted(counts),
+                          f"{name} struck {wanted(counts)} times")
+        tap.none([doctor.name_of(lie) for lie, _ in self.lies], "every lie found its place")
         tap.none([f"{error!r}" for error in sorted(set(self.errors) - EXPECTED)],
                  "no error but those that the faults explain")
         tap.none([kind for kind, _, _ in KINDS if not self.acknowledged[kind]],
                  "every kind of client had work acknowledged")
-
-
-def examine(ops, finals):
-    """The same lies as in checker.py, told in a history that happened."""
-    for name, kind, found in doctor.examine(ops, finals):
-        tap.ok(kind in found, f"the checker sees through {name}", [f"found: {sorted(found)}"])
 
 
 def main():

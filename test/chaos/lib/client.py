@@ -366,7 +366,14 @@ class Client:
     def maybe_kill_backend(self, order):
         """As the operating system might, at just this step."""
         if self.board.take(self.slot, (order,)):
-            os.kill(self.session.backend(), signal.SIGKILL)
+            self.kill_backend(self.session.backend())
+
+    @staticmethod
+    def kill_backend(pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass                        # another crash was faster
 
     def commit(self, op):
         order = self.board.take(self.slot, AT_COMMIT)
@@ -394,10 +401,7 @@ class Client:
         if order == Order.KILL_BACKEND_AT_COMMIT:
             backend = self.session.backend()
             self.session.send("COMMIT")
-            try:
-                os.kill(backend, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            self.kill_backend(backend)
         else:
             self.session.send("COMMIT")
         if order == Order.DIE_AT_COMMIT:

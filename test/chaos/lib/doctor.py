@@ -167,9 +167,12 @@ LIES = (
 )
 
 
-def examine(ops, finals):
-    """For each lie: its name, the kind it should be found as, and the kinds found."""
-    for lie, kind in LIES:
-        told, state = copy.deepcopy(ops), copy.deepcopy(finals)
-        lie(told, state)
-        yield lie.__name__.replace("_", " "), kind, {v.kind for v in verdict.judge(told, state)}
+def name_of(lie):
+    return lie.__name__.replace("_", " ")
+
+
+def tell(lie, ops, finals):
+    """The kinds of violations that are found once the lie is told."""
+    told, state = copy.deepcopy(ops), copy.deepcopy(finals)
+    lie(told, state)
+    return {violation.kind for violation in verdict.judge(told, state)}

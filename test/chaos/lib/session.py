@@ -21,6 +21,9 @@ from .server import PORT, die_with_parent
 CANCELED_WAIT = "canceling wait for synchronous replication"
 CANCELED_AND_ENDING = "canceling the wait for synchronous replication"
 
+# How old and new versions of psycopg take it that libpq has no result at all.
+NO_RESULT = (MemoryError, psycopg.OperationalError)
+
 PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
@@ -90,7 +93,7 @@ class Libpq(Session):
     def _run(self, sql, params):
         try:
             return self._exec(sql, params)
-        except MemoryError as error:    # what psycopg takes no result at all for
+        except NO_RESULT as error:
             raise Gone("no result") from error
 
     def _exec(self, sql, params):
@@ -116,18 +119,23 @@ class Libpq(Session):
 
     def send(self, sql, *params):
         """Sent whole, its answer not waited for."""
-        self.pg.send_query(inline(sql, params).encode())
-        while self.pg.flush():
-            pass
+        try:
+            self.pg.send_query(inline(sql, params).encode())
+            while self.pg.flush():
+                pass
+        except psycopg.OperationalError as error:
+            raise Gone("not sent") from error
 
     def send_torn(self, sql, size):
         """The first bytes of the message only."""
         text = sql.encode() + b"\0"
         message = b"Q" + (len(text) + 4).to_bytes(4, "big") + text
-        wire = socket.socket(fileno=os.dup(self.pg.socket))
-        wire.setblocking(True)
-        wire.sendall(message[:min(size, len(message) - 1)])
-        wire.close()
+        try:
+            with socket.socket(fileno=os.dup(self.pg.socket)) as wire:
+                wire.setblocking(True)
+                wire.sendall(message[:min(size, len(message) - 1)])
+        except (OSError, psycopg.OperationalError) as error:
+            raise Gone("not sent") from error
 
     def cut(self):
         """Break the connection without taking leave."""
