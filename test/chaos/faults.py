@@ -132,8 +132,10 @@ class Run:
                 self.use_small_tablespace(node)
             point(self.current, node.sockets)
             striker = Striker(node, self.pooler, VOLUME, tap.SEED)
-            for number in range(0, len(schedule), ROUND):
-                self.round(f"m{number // ROUND + 1}", striker, rng, schedule[number:number + ROUND])
+            number = 0
+            while schedule:
+                number += 1
+                self.round(f"m{number}", striker, rng, schedule)
             tap.note("in detail: " + ", ".join(
                 f"{name} {n}" for name, n in sorted(striker.details.items())))
         finally:
@@ -148,14 +150,17 @@ class Run:
                                "IN ('idem_record'::regclass, 'effect'::regclass)"):
             node.ask(f"ALTER INDEX {index} SET TABLESPACE small")
 
-    def round(self, name, striker, rng, faults):
+    def round(self, name, striker, rng, schedule):
+        """Takes its faults from the schedule, not so many that it fills the table space itself."""
+        faults = []
         world = self.world(name)
         crew = Crew(world)
         striker.engage(crew, Diary(world.diary(f"{name}-driver"), f"{name}-driver", "driver"))
-        for fault in faults:
+        while schedule and len(faults) < ROUND and striker.has_room():
+            faults.append(schedule.pop())
             crew.advance(rng.randrange(1, 40))
-            getattr(striker, fault)()
-            self.struck[fault] += 1
+            getattr(striker, faults[-1])()
+            self.struck[faults[-1]] += 1
         crew.advance_acknowledged(10)
         crew.dismiss()
         striker.decide_all()
@@ -254,7 +259,7 @@ def main():
         run.one_server()
         run.failovers("asynchronous")
         run.failovers("remote_apply")
-    except BaseException:
+    except Exception:
         show_logs(directory)
         raise
     finally:

@@ -8,6 +8,7 @@ what it waits for is an event, so no run depends on how fast the machine is.
 
 import os
 import random
+import shutil
 import signal
 from collections import Counter
 
@@ -148,6 +149,11 @@ class Striker:
         self.decide(self.prepared())
 
     # --- No space --------------------------------------------------------------------
+
+    def has_room(self):
+        """VACUUM FULL writes tables anew."""
+        usage = self.volume and shutil.disk_usage(f"{self.volume}/space")
+        return not usage or usage.used < usage.total / 3
 
     def fill_tablespace(self):
         """Until clients were refused, some in the middle of an extension."""
