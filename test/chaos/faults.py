@@ -204,12 +204,14 @@ class Run:
         crew.advance_acknowledged(20, 5)
         pair.cut_replication(crew)
         pair.stake(crew)
-        if not pair.synchronous:
-            crew.board.leaving.value = 1        # what is lost is looked at before it runs again
-        pair.fail_over()
+        pair.primary.stop()
         if pair.synchronous:
+            pair.promote()
             crew.advance_acknowledged(20, 5)
-        crew.dismiss()
+            crew.dismiss()
+        else:
+            crew.halt()                 # what is lost is looked at before it runs again
+            pair.promote()
         violations, ops, finals = self.judge(world, pair.primary)
         self.judge_failover(name, pair, violations,
                             f"{len(ops)} entries, {len(finals)} keys")

@@ -32,6 +32,8 @@ from .session import KINDS, Gone, Refused
 SCOPES = ("tx", "execute", "unknown", "retry", "tx")
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
+THINKING = 0.02         # seconds at most between two requests, to leave some of the machine
+
 SHORT, LONG = "150 ms", "1 hour"        # leases: one that lapses, one that does not
 
 AT_COMMIT = frozenset((
@@ -39,6 +41,7 @@ AT_COMMIT = frozenset((
     Order.PREPARE, Order.KILL_BACKEND_AT_COMMIT))
 
 NO_SPACE, CANCELLED, LOST_CLAIM = "53100", "57014", "ID001"
+BAD_ARGUMENT = "22023"
 
 
 def key_of(round_name, slot, number):
@@ -104,6 +107,7 @@ class Client:
             except Refused as error:
                 self.refused(scope, key, error)
             self.board.done[self.slot] += 1
+            time.sleep(self.rng.random() * THINKING)
         self.disconnect()
 
     def connect(self):
@@ -214,7 +218,7 @@ class Client:
 
     def claim(self, scope, key, token, lease):
         """With a token of its own it may ask again when it got no answer."""
-        tries = 3 if token else 1
+        tries, repeated = 3 if token else 1, False
         while True:
             tries -= 1
             op = self.begin("claim", scope, key, token=token)
@@ -230,9 +234,14 @@ class Client:
                 if self.acknowledge(op, self.board.claimed, **answer.seen()):
                     return answer
                 raise Gone
+            except Refused as error:
+                if repeated and error.sqlstate == BAD_ARGUMENT:
+                    raise Departed from error       # the lease lapsed; the token is spent
+                raise
             except Gone:
                 if not tries:
                     raise
+                repeated = True
                 self.disconnect()
                 self.connect()
 

@@ -71,6 +71,12 @@ class Crew:
         process.join()
         self.mind()
 
+    def halt(self):
+        """Kill them all."""
+        for process in self.processes:
+            process.kill()
+            process.join()
+
     def dismiss(self):
         """Let each finish what it does.  Needs a server that answers."""
         self.board.leaving.value = 1

@@ -81,9 +81,8 @@ class Pair:
         self.waits_cancelled += 1
         return True
 
-    def fail_over(self):
-        """Kill the primary and let the standby take its place."""
-        self.primary.stop()
+    def promote(self):
+        """Let the standby take the place of the primary, which is dead."""
         if not self.standby.told("SELECT pg_promote()"):
             raise psycopg.OperationalError("not promoted")
         old, self.primary, self.standby = self.primary, self.standby, None

@@ -90,10 +90,12 @@ class Striker:
 
     def cancel(self):
         """Until a client is told so; most have been answered before the signal comes."""
-        board = self.crew.board
-        before = sum(board.cancelled)
-        while sum(board.cancelled) == before:
+        before = sum(self.crew.board.cancelled)
+
+        def told():
             self.node.told("SELECT pg_cancel_backend(%s)", self.victim(BUSY))
+            return sum(self.crew.board.cancelled) > before
+        self.crew.until(told, "a client is told that it was cancelled")
 
     def terminate(self):
         def terminated():
