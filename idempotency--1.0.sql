@@ -587,7 +587,7 @@ DECLARE
 	nsp regnamespace;
 	member text;
 BEGIN
-	IF grantee IS NULL OR grantee::oid = 0 THEN
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE oid = grantee) THEN
 		RAISE EXCEPTION 'grantee must be a role'
 			USING ERRCODE = '22023', COLUMN = 'grantee', HINT = 'Name an existing role.';
 	END IF;
@@ -612,7 +612,7 @@ DECLARE
 	nsp regnamespace;
 	member text;
 BEGIN
-	IF grantee IS NULL OR grantee::oid = 0 THEN
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE oid = grantee) THEN
 		RAISE EXCEPTION 'grantee must be a role'
 			USING ERRCODE = '22023', COLUMN = 'grantee', HINT = 'Name an existing role.';
 	END IF;

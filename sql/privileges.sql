@@ -112,6 +112,8 @@ REVOKE regress_monitor FROM regress_nothing;
 SELECT f.* FROM pg_temp.failing('SELECT idem_grant(''regress_nothing'', ''superuser'')') f;
 SELECT f.code, f.argument FROM pg_temp.failing('SELECT idem_revoke(''regress_nothing'', NULL)') f;
 SELECT f.code, f.argument FROM pg_temp.failing('SELECT idem_grant(NULL)') f;
+SELECT f.code, f.argument FROM pg_temp.failing('SELECT idem_grant(4294967295::oid::regrole)') f;
+SELECT f.code, f.argument FROM pg_temp.failing('SELECT idem_revoke(4294967295::oid::regrole)') f;
 SELECT f.code FROM pg_temp.failing('SELECT idem_grant(''regress_no_such_role'')') f;
 
 -- the two run with the caller's rights: who cannot grant, grants nothing
