@@ -27,7 +27,9 @@
 # is shown as it comes and kept in work_dir/NAME.log, which is where the tests
 # are counted.
 
-suites=(compile ubsan model regress isolation permute fault pgtap tap stress chaos docs examples clients monitor)
+suites=(compile model regress isolation permute fault ubsan pgtap tap stress fuzz chaos
+	docs examples clients monitor)
+long_suites=(valgrind)
 
 declare -A suite_files=() suite_counter=()
 

@@ -22,7 +22,7 @@ def _run(function, args, number, results):
         results.put((number, None, traceback.format_exc()))
 
 
-def in_parallel(jobs):
+def in_parallel(jobs, patience=PATIENCE):
     """Run (function, args...) tuples, each in a process; their results in order.
 
     If one fails, ClientFailed; the others end with this process.
@@ -35,7 +35,7 @@ def in_parallel(jobs):
         process.start()
     results = [None] * len(jobs)
     for _ in jobs:
-        number, result, failure = queue.get(timeout=PATIENCE)
+        number, result, failure = queue.get(timeout=max(patience, PATIENCE))
         if failure:
             raise ClientFailed(failure)
         results[number] = result
