@@ -138,12 +138,6 @@ idem_state_from_name(const char *name, size_t len, IdemState *state)
 	return i >= 0;
 }
 
-const char *
-idem_abandon_name(IdemAbandon on_abandon)
-{
-	return abandon_names[on_abandon];
-}
-
 bool
 idem_abandon_from_name(const char *name, size_t len, IdemAbandon *on_abandon)
 {

@@ -129,7 +129,6 @@ extern void idem_store_scan_end(IdemStore *s);
 
 extern const char *idem_state_name(IdemState state);
 extern bool idem_state_from_name(const char *name, size_t len, IdemState *state);
-extern const char *idem_abandon_name(IdemAbandon on_abandon);
 extern bool idem_abandon_from_name(const char *name, size_t len, IdemAbandon *on_abandon);
 
 extern bool idem_interval_usecs(const Interval *interval, int64 *usecs);
