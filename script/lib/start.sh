@@ -27,6 +27,9 @@
 #       Build a copy of the repository in source_dir and install it into a
 #       private copy of the server, whose pg_config is private_config then.
 #       Both are under work_dir, which this makes (cluster.sh).
+#       build_arguments are passed to make.
+
+build_arguments=()
 
 # The system's programs come first, because its Perl and Python are those that
 # its packages bring modules for.  LANG as well, since PostgreSQL's TAP modules
@@ -100,7 +103,7 @@ install_privately()
 	# the servers' account may not be allowed to look into ours
 	cd "$source_dir"
 	step "building for $("$pg_config" --version)"
-	build_extension "$source_dir" "$pg_config" || die "the build failed"
+	build_extension "$source_dir" "$pg_config" "${build_arguments[@]}" || die "the build failed"
 	private_config=$(private_server "$work_dir/pg" "$pg_config")
 	if [[ -n ${packaged_config:-} ]]; then
 		lend_addons "$work_dir/pg" "$packaged_config" "$pg_config"

@@ -10,6 +10,7 @@
 #   suite_packages VERSION SHAREDIR
 #       Print the WHAT=PACKAGE pairs that wanted_suites need (see apt.sh).
 #   run_suites        run wanted_suites, or of them wanted_tests
+#   add_failure       count one more, for what is no test
 #   report            print the sums; status 1 unless all is well
 #
 # To add a suite: its name in one of the two, and a file suite/NAME.sh that sets
@@ -151,6 +152,11 @@ run_suite()
 	if ((failed > 0)); then
 		show_failures "$suite"
 	fi
+}
+
+add_failure()
+{
+	total_failed=$((total_failed + 1))
 }
 
 logged()

@@ -16,7 +16,8 @@ suite_fault()
 {
 	local file private_config status=0
 
-	separate_server fault "$pg_config" PG_CPPFLAGS=-DIDEM_FAULT_POINTS || return
+	separate_server fault "$pg_config" PG_CPPFLAGS=-DIDEM_FAULT_POINTS \
+		"${build_arguments[@]}" || return
 	cluster_start "${private_config%/*}" "$work_dir/fault-cluster" \
 		"autovacuum = off" "max_prepared_transactions = 2"
 	check_files "$@" || status=$?

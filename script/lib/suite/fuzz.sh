@@ -6,8 +6,21 @@ suite_files[fuzz]='test/fuzz/*.py'
 
 packages_fuzz()
 {
-	printf '%s\n' prove=perl python:psycopg=python3-psycopg clang=clang \
-		/var/lib/dpkg/info/libclang-rt-dev.list=libclang-rt-dev
+	printf '%s\n' prove=perl python:psycopg=python3-psycopg clang=clang sqlsmith=sqlsmith
+	clang_runtime
+}
+
+# The libraries that go with the release's clang: a package of its version, of
+# which only the package manager knows whether it is there.
+clang_runtime()
+{
+	local number
+
+	number=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
+	if [[ -n $number ]]; then
+		number=libclang-rt-$number-dev
+		echo "/var/lib/dpkg/info/$number:$(dpkg --print-architecture).list=$number"
+	fi
 }
 
 # What is compiled here is compiled against the headers of the installation,

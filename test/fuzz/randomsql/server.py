@@ -1,6 +1,10 @@
 """The server under the calls: what they need there, and how it is after."""
 
 import os
+import re
+
+SRC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "src")
+SOURCES = [name[:-2] for name in os.listdir(SRC) if name.endswith(".c")]
 
 # Long values that lie in the table in each of the ways there are.
 SETUP = """
@@ -44,8 +48,8 @@ DROP ROLE fuzz_client, fuzz_other;
 """
 
 # What must not happen to any backend, and what a leak looks like.
-ALARMS = ("PANIC", "TRAP", "was terminated by signal", "leak", "still referenced",
-          "refcount", "terminating any other active server processes", "XX000", "corrupt")
+ALARMS = re.compile("PANIC|TRAP|was terminated by signal|terminating any other active server processes"
+                    "|WARNING: .*(leak|still referenced|refcount|not closed|corrupt)")
 
 
 def sound(db):
@@ -67,11 +71,35 @@ def log_path():
     return path if os.access(path, os.R_OK) else None
 
 
-def alarms(position):
+def _log_since(position):
     with open(log_path(), encoding="utf-8", errors="replace") as log:
         log.seek(position)
-        return [line.strip() for line in log
-                if any(alarm in line for alarm in ALARMS) and "STATEMENT:" not in line]
+        return log.read().splitlines()
+
+
+def alarms(position):
+    return [line for line in _log_since(position) if ALARMS.search(line)]
+
+
+OURS = re.compile(r"LOCATION: .*, (idempotency|" + "|".join(SOURCES) + r")\.c:")
+
+
+def errors_raised(position):
+    """How many the extension's own code raised.  The log must be verbose."""
+    return sum(1 for line in _log_since(position) if OURS.search(line))
+
+
+def internal_errors(position):
+    """Those of them that are internal: the place is named on a line below the error."""
+    found, last = [], None
+    for line in _log_since(position):
+        if "LOCATION:" not in line:
+            last = line if ": XX00" in line else last
+        else:
+            if last and OURS.search(line):
+                found.append(f"{last}\n{line}")
+            last = None
+    return found
 
 
 # --- the table -----------------------------------------------------------------
