@@ -189,6 +189,19 @@ FROM generate_series(1, 200) n, LATERAL idem_execute('execute', 'again ' || n, c
 SELECT pg_temp.failing('SELECT * FROM idem_execute(''execute'', ''never'', command => ''SELECT nonsense'')') IS NOT NULL FROM generate_series(1, 3);
 SELECT count(*) < 100 AS bounded FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource' AND ident ~ '^SELECT [0-9]+$';
 
+-- a plan that is running is not one of those that go
+CREATE FUNCTION regress_many() RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM generate_series(1, 100) n, LATERAL idem_execute('execute', 'inner ' || n, command => 'SELECT -' || n) e
+	WHERE e.response_body = (-n)::text
+$$;
+SELECT response_body FROM idem_execute('execute', 'evicting', command => 'SELECT regress_many()');
+SELECT response_body FROM idem_execute('execute', 'evicting again', command => 'SELECT regress_many()');
+DROP FUNCTION regress_many;
+
+-- a code that is null, of every integer type
+SELECT t, e.outcome, e.response_body, e.response_code
+FROM unnest('{smallint,integer,bigint}'::text[]) t, LATERAL idem_execute('execute', 'null ' || t, command => format('SELECT 1, NULL::%s', t)) e;
+
 -- a command that changes its own record, moves it or takes it away
 CREATE FUNCTION pg_temp.meddle(_key text, _command text) RETURNS TABLE (result jsonb, error text, kept jsonb) LANGUAGE plpgsql AS $$
 BEGIN

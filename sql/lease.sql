@@ -117,4 +117,10 @@ SELECT idem_finish('lease', 'h', ttl => '1 hour');
 COMMIT;
 SELECT outcome FROM idem_lookup('lease', 'h');
 
+-- without the forced flush all else is the same
+SET idempotency.durable_claims = off;
+SELECT outcome FROM idem_claim('lease', 'not flushed', lease => '1 hour');
+SELECT outcome, state FROM idem_resolve('lease', 'not flushed', state => 'failed', force => true);
+RESET idempotency.durable_claims;
+
 DELETE FROM idem_record WHERE scope = 'lease';

@@ -76,6 +76,29 @@ SELECT pg_temp.with_change('ALTER TABLE idem_record ADD CONSTRAINT c CHECK (resp
 SELECT pg_temp.with_change('ALTER TABLE idem_record RENAME CONSTRAINT idem_record_state_check TO c', 'ALTER TABLE idem_record RENAME CONSTRAINT c TO idem_record_state_check');
 SELECT pg_temp.with_change('ALTER TABLE idem_record DROP CONSTRAINT idem_record_fingerprint_check', 'ALTER TABLE idem_record ADD CONSTRAINT idem_record_fingerprint_check CHECK (octet_length(fingerprint) = 32)');
 
+-- under the right name, but calling what may change without the table changing:
+-- refused where a row is to be checked
+CREATE FUNCTION regress_length(bytea) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT octet_length($1)';
+BEGIN;
+ALTER TABLE idem_record DROP CONSTRAINT idem_record_fingerprint_check;
+ALTER TABLE idem_record ADD CONSTRAINT idem_record_fingerprint_check CHECK (regress_length(fingerprint) = 32);
+SELECT f.code, f.message, f.hint FROM pg_temp.failing('SELECT * FROM idem_claim(''shape'', ''newer'', lease => ''1 hour'')') f;
+SELECT outcome FROM idem_lookup('shape', 'there');
+ROLLBACK;
+DROP FUNCTION regress_length;
+
+-- another table access method, though it is only a name for heap
+CREATE ACCESS METHOD regress_heap TYPE TABLE HANDLER heap_tableam_handler;
+SELECT pg_temp.with_change('ALTER TABLE idem_record SET ACCESS METHOD regress_heap', 'ALTER TABLE idem_record SET ACCESS METHOD heap');
+DROP ACCESS METHOD regress_heap;
+
+-- the index of the sweep, in another form
+SELECT pg_temp.with_change('DROP INDEX idem_record_sweep_idx; CREATE INDEX idem_record_sweep_idx ON idem_record ' || definition,
+	'DROP INDEX idem_record_sweep_idx; CREATE INDEX idem_record_sweep_idx ON idem_record (sweep_at) WHERE sweep_at IS NOT NULL')
+FROM unnest(ARRAY['(sweep_at DESC) WHERE sweep_at IS NOT NULL', '(sweep_at, attempt) WHERE sweep_at IS NOT NULL',
+	'(sweep_at)', '(sweep_at) WHERE attempt > 0', '(sweep_at) WHERE sweep_at IS NULL',
+	'(sweep_at) WHERE expires_at IS NOT NULL', '(sweep_at) WHERE (attempt + 1) IS NOT NULL']) definition;
+
 -- columns: none dropped, renamed or changed
 BEGIN;
 ALTER TABLE idem_record DROP COLUMN progressed;
