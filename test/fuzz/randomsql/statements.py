@@ -171,12 +171,13 @@ def _setting(rng, parallel):
 # --- reading, and the rest -----------------------------------------------------
 
 VIEWS = ["SELECT * FROM idem_unresolved", "SELECT * FROM idem_health",
+         "SELECT * FROM idem_stats", "SELECT * FROM idem_report",
          "SELECT count(*) FROM idem_unresolved WHERE state = 'unknown'",
          "SELECT (idem_unresolved).* FROM idem_unresolved LIMIT 3",
          "SELECT sum(get_byte(idem_fingerprint(j), 0)) FROM odd WHERE j IS NOT NULL",
          "SELECT * FROM idem_lookup('s0', 'k1') CROSS JOIN idem_health",
          "SELECT n.* FROM generate_series(0, 9) g, idem_lookup('s1', 'k' || g) n"]
-VIEW_FUNCTIONS = ["idem_unresolved", "idem_health", "idem_unresolved", "idem_unresolved",
+VIEW_FUNCTIONS = ["idem_unresolved", "idem_health", "idem_stats", "idem_report", "idem_unresolved", "idem_unresolved",
                   "idem_fingerprint", "idem_lookup", "idem_lookup"]
 
 
