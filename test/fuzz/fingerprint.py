@@ -16,7 +16,7 @@ sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from lib import tap  # noqa: E402
 from pure import HERE, SRC, Workshop, input_of, verdict  # noqa: E402
 
-RUNS = 150_000          # for each encoding
+RUNS = 80_000           # for each encoding
 LONG_RUNS = 20_000_000
 LONGEST = 400           # bytes of an input
 
