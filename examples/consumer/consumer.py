@@ -60,6 +60,7 @@ class Consumer:
 
     def __init__(self, db, channel, batch, fate, autocommit=False):
         self.db, self.channel, self.batch, self.fate = db, channel, batch, fate
+        self.ending = False
         self.transaction = contextlib.nullcontext if autocommit else db.transaction
 
     def run(self):
@@ -73,6 +74,8 @@ class Consumer:
             if waiting and (len(waiting) == self.batch or not method):
                 self.take(waiting)
                 waiting = []
+            if self.ending:
+                return  # what else was delivered goes back to the queue
 
     def take(self, deliveries):
         last = deliveries[-1].tag
@@ -146,11 +149,12 @@ def main():
     options.add_argument("--seed", default="0")
     arg = options.parse_args()
 
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # as good as killed: it holds nothing
     broker = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", arg.port))
     db = psycopg.connect("", autocommit=True)
-    Consumer(db, broker.channel(), arg.batch,
-             Fate(arg.point, arg.countdown, arg.trouble, arg.seed), arg.autocommit).run()
+    consumer = Consumer(db, broker.channel(), arg.batch,
+                        Fate(arg.point, arg.countdown, arg.trouble, arg.seed), arg.autocommit)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(consumer, "ending", True))
+    consumer.run()
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ import { NotDone } from './answers.js';
 import { idempotency } from './idempotency.js';
 
 const USERS = { 'Bearer token-of-alice': 'alice', 'Bearer token-of-bob': 'bob' };
-const { PORT, PROVIDER_PORT, LEASE } = process.env;
+const { PORT, PROVIDER_PORT } = process.env;
+const LEASE = process.env.LEASE ?? '60 s'; // longer than what follows, together
+const PROVIDER_TIMEOUT = 1000 * (process.env.PROVIDER_TIMEOUT ?? 30);
+const POOL_TIMEOUT = 1000 * (process.env.POOL_TIMEOUT ?? 3);
 
-const pool = new pg.Pool({ max: 10, connectionTimeoutMillis: 3000 });
+const pool = new pg.Pool({ max: 10, connectionTimeoutMillis: POOL_TIMEOUT });
 // An idle connection that breaks is no reason for the whole server to end.
 pool.on('error', (error) => console.error('idle connection:', error.message));
 
@@ -101,8 +104,11 @@ function answer(status, document, headers) {
 /** Its status and document.  No connection at all: for certain nothing was sent. */
 async function callProvider(reference, amount) {
   try {
-    const response = await fetch(`http://127.0.0.1:${PROVIDER_PORT}/charges`,
-      { method: 'POST', body: JSON.stringify({ reference, amount }) });
+    const response = await fetch(`http://127.0.0.1:${PROVIDER_PORT}/charges`, {
+      method: 'POST',
+      body: JSON.stringify({ reference, amount }),
+      signal: AbortSignal.timeout(PROVIDER_TIMEOUT),
+    });
     return { ...await response.json(), status: response.status };
   } catch (error) {
     if (error.cause?.code === 'ECONNREFUSED') {

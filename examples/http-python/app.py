@@ -18,12 +18,15 @@ from idempotency import Idempotency
 
 USERS = {"Bearer token-of-alice": "alice", "Bearer token-of-bob": "bob"}
 PROVIDER = int(os.environ.get("PROVIDER_PORT", 0))
+LEASE = os.environ.get("LEASE", "60 s")  # longer than what follows, together
+PROVIDER_TIMEOUT = float(os.environ.get("PROVIDER_TIMEOUT", 30))
+POOL_TIMEOUT = float(os.environ.get("POOL_TIMEOUT", 3))
 
 app = Flask(__name__)
-pool = ConnectionPool("", min_size=1, max_size=10, timeout=3, open=False,
+pool = ConnectionPool("", min_size=1, max_size=10, timeout=POOL_TIMEOUT, open=False,
                       kwargs={"autocommit": True})
 idempotent = Idempotency(pool, principal=lambda: USERS.get(request.headers.get("Authorization")),
-                         lease=os.environ.get("LEASE", "60 s"))
+                         lease=LEASE)
 
 
 @app.post("/orders")
@@ -94,7 +97,7 @@ def answer(status, document, headers=None):
 
 def call_provider(reference, amount):
     """Its status and document.  No connection at all: for certain nothing was sent."""
-    wire = HTTPConnection("127.0.0.1", PROVIDER, timeout=30)
+    wire = HTTPConnection("127.0.0.1", PROVIDER, timeout=PROVIDER_TIMEOUT)
     try:
         wire.connect()
     except ConnectionRefusedError:

@@ -1,7 +1,8 @@
 """The same checks for every HTTP server of these examples, over real HTTP.
 
 A server's run.py calls main() with the command that starts it.  The server
-finds its database in libpq's environment, and PORT, PROVIDER_PORT and LEASE.
+finds its database in libpq's environment, and PORT, PROVIDER_PORT, PROVIDER_TIMEOUT,
+POOL_TIMEOUT and LEASE.
 """
 
 import argparse
@@ -21,6 +22,10 @@ from stage import Checks, Program, Stage, free_ports  # noqa: E402
 from wire import Client  # noqa: E402
 
 
+# So that no answer depends on how fast the machine is.
+PATIENT = {"LEASE": "1 h", "PROVIDER_TIMEOUT": "300", "POOL_TIMEOUT": "60"}
+
+
 class Shop:
     """A server, its database and the provider that it calls."""
 
@@ -36,7 +41,8 @@ class Shop:
         self.alice = Client(self.port, "token-of-alice")
         self.bob = Client(self.port, "token-of-bob")
         self.server = Program(stage, "server", command, port=self.port, env={
-            "PORT": str(self.port), "PROVIDER_PORT": str(provider_port), "PGUSER": "web_shop"})
+            "PORT": str(self.port), "PROVIDER_PORT": str(provider_port), "PGUSER": "web_shop",
+            **PATIENT})
         self.server.start()
 
     def restart(self, **env):

@@ -79,7 +79,7 @@ def killed_payment(check, shop):
     with holding_provider(shop) as inside:
         shop.alice.call("/payments", "f-6", body).send()
         wait_until(inside)
-        shop.restart(LEASE="60 s")
+        shop.restart(LEASE="1 h")
     seen = []
 
     def told():
@@ -103,6 +103,7 @@ def killed_payment(check, shop):
 def database_away(check, shop):
     item, name = shop.stock("away"), shop.stage.database
     tries = {"/orders": {"item": item, "qty": 1}, "/payments": {"amount": 2003}}
+    shop.restart(POOL_TIMEOUT="1")
     shop.stage.admin("ALTER ROLE web_shop CONNECTION LIMIT 0")
     shop.stage.admin("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
                      f" WHERE usename = 'web_shop' AND datname = '{name}'")
@@ -115,6 +116,7 @@ def database_away(check, shop):
         reply = shop.alice.insist(target, "f-7" + target[1], body, [201])
         check.that(not reply.replayed, f"the same key works when it is back: {target}", reply)
     check.same(shop.orders(item), 1, "one order")
+    shop.restart(POOL_TIMEOUT="60")
 
 
 def claim_answer_lost(check, shop):

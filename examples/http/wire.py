@@ -48,7 +48,7 @@ class Call:
         lines += [name.encode() + b": " + (value if isinstance(value, bytes) else value.encode())
                   for name, value in headers]
         self.message = b"\r\n".join(lines) + b"\r\n\r\n" + body
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=300)
 
     def send(self, start=0, end=None):
         self.sock.sendall(self.message[start:end])

@@ -82,6 +82,11 @@ class Program:
     def running(self):
         return self.child is not None and self.child.poll() is None
 
+    def end(self):
+        """Ask it to, and wait."""
+        self.child.terminate()
+        self.child.wait()
+
     def kill(self):
         if self.running():
             if self.group:
@@ -120,7 +125,7 @@ class Checks:
         return self.failed == 0
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=180):
     """Poll; whether it came true.  The limit only keeps a fault from hanging."""
     deadline = time.monotonic() + seconds
     while not condition():
