@@ -21,7 +21,15 @@ from .server import PORT, Stuck, run
 CLIENT_BACKENDS = """
     SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
         AND pid <> pg_backend_pid() AND state = ANY (%s)"""
-BUSY, OPEN = ["active"], ["active", "idle in transaction"]
+OPEN = ["active", "idle in transaction"]
+
+CANCEL_BUSY = """
+    SELECT pg_cancel_backend(pid) FROM (SELECT pid FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state = 'active'
+        ORDER BY random() LIMIT 1) victim"""
+CANCEL_WAITING = CANCEL_BUSY.replace("state = 'active'", "wait_event_type = 'Lock'")
+
+TABLES = ("idem_record", "effect")
 
 # Effects without a record, records without an effect, two effects.
 APART = """
@@ -89,13 +97,21 @@ class Striker:
         self.crew.advance_acknowledged(3)
 
     def cancel(self):
-        """Until a client is told so; most have been answered before the signal comes."""
+        """At random, which mostly comes too late; else while a lock is waited for."""
         before = sum(self.crew.board.cancelled)
 
-        def told():
-            self.node.told("SELECT pg_cancel_backend(%s)", self.victim(BUSY))
+        def told(db, cancel):
+            db.execute("SELECT pg_stat_clear_snapshot()")
+            db.execute(cancel)
             return sum(self.crew.board.cancelled) > before
-        self.crew.until(told, "a client is told that it was cancelled")
+        with self.node.connect() as db:
+            if any(told(db, CANCEL_BUSY) for _ in range(20)):
+                self.details["cancelled at random"] += 1
+                return
+            self.decide_all()           # they hold locks
+            with db.transaction():
+                db.execute(f"LOCK TABLE {self.rng.choice(TABLES)} IN EXCLUSIVE MODE")
+                self.crew.until(lambda: told(db, CANCEL_WAITING), "a client is told: cancelled")
 
     def terminate(self):
         def terminated():
