@@ -61,6 +61,7 @@ FAILOVERS = {"asynchronous": (3, 15), "remote_apply": (3, 15)}
 NEED_VOLUME = ("fill_tablespace", "fill_wal")
 
 ROUND = 12                      # faults
+SAMPLE = 200                    # keys of a round among which lies are told
 
 # The errors that clients may be told while faults strike: cancelled, no space,
 # claim lost, claim unfinished.  (An error that ends the connection is as good
@@ -172,7 +173,13 @@ class Run:
         self.forget(world)
 
     def examine(self, ops, finals):
-        """Tell the lies of checker.py, each in the first history that has a place for it."""
+        """Tell the lies of checker.py, each in the first history that has a place for it.
+
+        A part of the keys will do: the checker goes by key.
+        """
+        keys = set(random.Random(tap.SEED).sample(sorted(finals), min(SAMPLE, len(finals))))
+        ops = [op for op in ops if (op.scope, op.key) in keys]
+        finals = {key: finals[key] for key in keys}
         for lie, kind in self.lies[:]:
             try:
                 found = doctor.tell(lie, ops, finals)
