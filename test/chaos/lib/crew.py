@@ -15,8 +15,14 @@ CLIENTS = len(KINDS)
 _forking = multiprocessing.get_context("fork")
 
 
+RELIEF = 3              # seconds
+
+
 class Crew:
+    """relief: called while something takes long, as clients may wait for what the driver holds."""
+
     def __init__(self, world):
+        self.relief = None
         self.world = world
         self.board = Board(CLIENTS)
         self.incarnations = [0] * CLIENTS
@@ -35,14 +41,18 @@ class Crew:
     def mind(self):
         """Put another client in the place of each that was killed."""
         for slot, process in enumerate(self.processes):
-            if process.exitcode == -signal.SIGKILL:
+            if process.exitcode == -signal.SIGKILL and not self.board.leaving.value:
                 self._start(slot)
-            elif process.exitcode is not None:
+            elif process.exitcode not in (None, 0, -signal.SIGKILL):
                 raise Stuck(f"client {slot} ended with status {process.exitcode}")
 
     def until(self, condition, what):
+        started = time.monotonic()
+
         def minded():
             self.mind()
+            if self.relief is not None and time.monotonic() > started + RELIEF:
+                self.relief()
             return condition()
         return self.until_or_tell(minded, what)
 
@@ -80,8 +90,8 @@ class Crew:
     def dismiss(self):
         """Let each finish what it does.  Needs a server that answers."""
         self.board.leaving.value = 1
-        self.until_or_tell(lambda: not any(process.is_alive() for process in self.processes),
-                           "the clients leave")
+        self.until(lambda: not any(process.is_alive() for process in self.processes),
+                   "the clients leave")
 
     def until_or_tell(self, condition, what):
         """If it does not happen, the clients show where they are."""

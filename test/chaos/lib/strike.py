@@ -58,6 +58,14 @@ class Striker:
     def engage(self, crew, diary):
         """The clients of the round, and the driver's own diary for it."""
         self.crew, self.diary = crew, diary
+        crew.relief = self.relieve
+
+    def relieve(self):
+        """An owner that was taken over waits for the finish of its successor, if that is prepared."""
+        try:
+            self.decide_all()
+        except psycopg.OperationalError:
+            pass                        # the server is down just now
 
     # --- Processes of the server ------------------------------------------------
 
