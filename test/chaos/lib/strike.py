@@ -61,7 +61,7 @@ class Striker:
         crew.relief = self.relieve
 
     def relieve(self):
-        """An owner that was taken over waits for the finish of its successor, if that is prepared."""
+        """Whoever was taken over waits where the finish of its successor is prepared."""
         try:
             self.decide_all()
         except psycopg.OperationalError:
