@@ -63,6 +63,7 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
+#include "fault.h"
 #include "policy.h"
 #include "record.h"
 #include "shape.h"
@@ -247,6 +248,7 @@ read_rows(Relation rel, MemoryContext memory)
 		if (found == NULL)
 			found = make_hash(memory);
 		remember(found, slot);
+		FAULT_POINT("in policy");
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);

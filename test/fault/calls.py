@@ -62,6 +62,9 @@ EXECUTE = """SELECT outcome FROM idem_execute('fault', %(k)s, request => to_json
 LOOKUP = "SELECT outcome FROM idem_lookup('fault', %(k)s)"
 FORGET = "SELECT idem_forget('fault', %(k)s)"
 SWEEP = "SELECT deleted FROM idem_sweep()"
+# Changed, so that the next call reads it.
+POLICY = ("DELETE FROM idem_policy; "
+          "INSERT INTO idem_policy (scope, ttl) VALUES ('fault', interval '1 day')")
 EMPTY = "DELETE FROM idem_record"
 ANOTHER_EXPIRED = ("SELECT idem_once('fault', %(k)s || ' too')",
                    "UPDATE idem_record SET expires_at = expires_at - interval '90 days' "
@@ -69,6 +72,8 @@ ANOTHER_EXPIRED = ("SELECT idem_once('fault', %(k)s || ' too')",
 
 CALLS = [
     call("claim", CLAIM, "claimed", INSERT),
+    call("claim by a policy", CLAIM, "claimed", ("in policy", *INSERT), POLICY,
+         modes=("autocommit", "block")),
     call("claim and finish", UNIT, "True",
          (*INSERT, "between leaf and heap", "after heap update", "at commit"), modes=IN_BLOCK),
     call("claim and finish, prepared", UNIT, "True",
@@ -110,8 +115,7 @@ CALLS = [
     call("once of a held key", SEEN, "55P03", WAIT, holder=SEEN),
     call("once of a key being inserted", SEEN, "55P03", WAIT, holder=SEEN, stalled=True),
     call("once, a batch", BATCH, "3", INSERT),
-    call("execute", EXECUTE, "executed",
-         (*INSERT, "between leaf and heap", "after heap update", "at commit")),
+    call("execute", EXECUTE, "executed", (*INSERT, "after heap update", "at commit")),
     call("execute of a settled key", EXECUTE, "replayed", READ,
          EXECUTE, "DELETE FROM effect WHERE key = %(k)s"),
     call("sweep", SWEEP, "2", ("in sweep", "after lock", "after heap delete"),

@@ -53,9 +53,9 @@ def arguments_of(key, wait="1 hour"):
     return {"k": key, "t": TOKEN, "wait": wait, "gid": os.environ["PGDATABASE"]}
 
 
-def connect():
+def connect(**options):
     """A session that takes several statements at once."""
-    return psycopg.connect("", autocommit=True, cursor_factory=psycopg.ClientCursor)
+    return psycopg.connect("", autocommit=True, cursor_factory=psycopg.ClientCursor, **options)
 
 
 def value(db, sql, arguments=None):
