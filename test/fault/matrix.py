@@ -109,7 +109,8 @@ def trace(server, call):
     passed = []
 
     def listen(notice):
-        if notice.message_primary.startswith("passing "):
+        # how far it comes until the cancel arrives is chance
+        if notice.message_primary.startswith("passing ") and "in wait" not in passed:
             passed.append(notice.message_primary.removeprefix("passing "))
             if passed[-1] == "in wait":
                 db.cancel()
