@@ -21,7 +21,7 @@
 #       Lay a private copy of that installation under DIR and print the path
 #       of its pg_config.
 #
-#   install_extension SOURCE DIR PG_CONFIG
+#   install_extension SOURCE DIR PG_CONFIG [MAKE-ARGUMENT...]
 #       Install what was built in SOURCE into the private copy under DIR
 #       (PG_CONFIG: of the original).
 #
@@ -97,5 +97,5 @@ private_server()
 install_extension()
 {
 	as_server_user make --silent --directory="$1" PG_CONFIG="$3" \
-		DESTDIR="$2" install
+		DESTDIR="$2" "${@:4}" install
 }

@@ -28,7 +28,7 @@
 # is shown as it comes and kept in work_dir/NAME.log, which is where the tests
 # are counted.
 
-suites=(compile model regress isolation permute fault ubsan pgtap tap stress fuzz chaos
+suites=(compile model regress isolation permute fault ubsan pgtap tap life stress fuzz chaos
 	docs examples clients monitor)
 long_suites=(valgrind)
 

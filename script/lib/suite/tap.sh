@@ -19,9 +19,15 @@ suite_tap()
 
 failures_tap()
 {
+	failures_of_tap tap
+}
+
+# What the failed tests of a suite of this kind left in their logs.
+failures_of_tap()
+{
 	local test
 
 	while IFS= read -r test; do
 		excerpt "tmp_check/log/regress_log_$test"
-	done < <(sed -n 's,^test/t/\(.*\)\.pl *(Wstat: .*,\1,p' "$work_dir/tap.log")
+	done < <(sed -n 's,^test/.*/\([^/]*\)\.pl *(Wstat: .*,\1,p' "$work_dir/$1.log")
 }
