@@ -1,6 +1,6 @@
-# The life of the extension in a database: dumps and pg_upgrade carry records,
-# tokens and grants; the schema can be moved and have any name; sessions live
-# on through all of it; and what depends on the extension protects it.
+# The life of the extension in a database: dumps carry records, tokens and grants;
+# the schema can be moved and have any name; sessions live on through all of it;
+# and what depends on the extension protects it.  (pg_upgrade is in test/life.)
 use strict;
 use warnings;
 
@@ -132,6 +132,65 @@ ok(sql($records, 'loaded') eq $records_then, 'data alone: records');
 is(sql($policies, 'loaded'), $policies_then, 'data alone: policies');
 sql('DROP DATABASE loaded');
 
+# The owner of a database is enough for all but creating the extension and
+# granting its privileges: a dump of everything in it, and its restoration where
+# a superuser has created the extension.
+sql('CREATE ROLE keeper LOGIN');
+for my $db (qw(owned owned_too))
+{
+	sql("CREATE DATABASE $db OWNER keeper");
+	sql('CREATE SCHEMA idem; CREATE EXTENSION idempotency SCHEMA idem; GRANT USAGE ON SCHEMA idem TO keeper', $db);
+}
+my @as_keeper = ('--username', 'keeper', '--host', $node->host, '--port', $node->port);
+my $keeper = session($node, dbname => 'owned', user => 'keeper');
+$keeper->do('CREATE SCHEMA shop CREATE TABLE orders (id int); INSERT INTO shop.orders VALUES (7)');
+sql("SET search_path = idem; $work; SELECT idem_grant('app')", 'owned');
+command_fails_like([ 'pg_dump', @as_keeper, '--file', "$dir/refused", 'owned' ],
+	qr/permission denied for table idem_(?:record|policy)/, 'what its owner may not read is not left out of a dump in silence');
+sql('GRANT SELECT ON idem.idem_record, idem.idem_policy TO keeper', 'owned');
+sql('GRANT INSERT ON idem.idem_record, idem.idem_policy TO keeper', 'owned_too');
+my @own = ('--no-comments', '--no-privileges');
+command_ok([ 'pg_dump', @as_keeper, @own, '--file', "$dir/plain owned", 'owned' ], 'dumped by its owner: plain');
+command_ok([ 'pg_dump', @as_keeper, '--format=custom', '--file', "$dir/owned", 'owned' ], 'dumped by its owner: custom');
+
+sub check_owned
+{
+	my ($what) = @_;
+	for my $query ($tokens, $records, $policies)
+	{
+		my $path = 'SET search_path = idem;';
+		ok(sql("$path $query", 'owned_too') eq sql("$path $query", 'owned'), "$what: tokens, records and policies");
+	}
+	is(sql('SELECT id FROM shop.orders', 'owned_too'), '7', "$what: what is its own");
+	sql('DROP SCHEMA shop CASCADE; DELETE FROM idem.idem_record; DELETE FROM idem.idem_policy', 'owned_too');
+	return;
+}
+# the schema has to be there before the extension: it is left out, or its error ignored
+my ($list) = run_command([ 'pg_restore', '--list', "$dir/owned" ]);
+append_to_file("$dir/list", join "\n", grep { !/ SCHEMA - idem / } split /\n/, $list);
+restore('owned', 'owned_too', @as_keeper[ 0, 1 ], @own, '--use-list', "$dir/list");
+check_owned('custom, restored by its owner');
+run_log([ 'psql', '-X', '-q', @as_keeper, '-d', 'owned_too', '-f', "$dir/plain owned" ]);
+check_owned('plain, restored by its owner');
+is( session($node, dbname => 'owned_too', user => 'app')->do(q{SELECT outcome FROM idem.idem_claim('s', 'new', lease => '1 h')}),
+	'ERROR 42501', 'grants are not its owner\'s to give');
+restore('owned', 'owned_too', '--schema-only', '--use-list', "$dir/list");
+is( session($node, dbname => 'owned_too', user => 'app')->do(q{SELECT outcome FROM idem.idem_claim('s', 'new', lease => '1 h')}),
+	'claimed', 'a superuser restores them from the same dump');
+
+# A dump of some schemas or tables has the records if it names theirs.
+for my $which (
+	[ [qw(--schema=shop)], 0 ], [ [qw(--schema=idem)], 1 ],
+	[ [qw(--table=idem.idem_record)], 1 ], [ [qw(--exclude-table-data=idem.idem_record)], 0 ])
+{
+	my ($options, $there) = @$which;
+	my ($dump) = run_command([ 'pg_dump', @as_keeper, @$options, 'owned' ]);
+	is($dump =~ /^COPY idem\.idem_record/m ? 1 : 0, $there, "pg_dump @$options");
+}
+$keeper->quit;
+sql("DROP DATABASE $_ WITH (FORCE)") for qw(owned owned_too);
+sql('DROP ROLE keeper');
+
 # Once more over what was restored, after it was used.
 sql(q{SELECT idem_forget('s', 'done', 'me'); SELECT idem_claim('s', 'other', lease => '1 h');
 	UPDATE idem_policy SET role = NULL}, 'restored_custom');
@@ -159,33 +218,7 @@ is(session($node, dbname => 'restored_plain', user => 'ops')->do(q{SELECT idem_o
 	'ERROR 42501', 'and its role');
 $s->quit;
 
-# --- pg_upgrade ----------------------------------------------------------------------
-
-my $new = PostgreSQL::Test::Cluster->new('new');
-$new->init(%utf8);
-my $bindir = qx{pg_config --bindir};
-chomp $bindir;
 sql("DROP DATABASE restored_$_") for qw(inserts directory);
-my $upgraded_tokens = sql($tokens);
-$node->stop;
-{
-	# it leaves its logs in the current directory
-	chdir $dir or die "chdir: $!";
-	command_ok(
-		[ 'pg_upgrade', '--no-sync', '--old-datadir', $node->data_dir, '--new-datadir', $new->data_dir,
-			'--old-bindir', $bindir, '--new-bindir', $bindir, '--socketdir', $node->host,
-			'--old-port', $node->port, '--new-port', $new->port ],
-		'pg_upgrade');
-}
-$new->start;
-is($new->safe_psql('postgres', $tokens), $upgraded_tokens, 'pg_upgrade keeps the records');
-is($new->safe_psql('postgres', $grants), $grants_then, 'and the grants');
-is($new->safe_psql('postgres', $policies), $policies_then, 'and the policies');
-is( $new->safe_psql('postgres', q{SELECT outcome FROM idem_claim('s', 'done', 'me', '{"a": 1}');
-		SELECT idem_sweep(); SELECT outcome FROM idem_claim('s', 'fresh', lease => '1 h')}),
-	"replayed\n(0,1,f)\nclaimed", 'and all goes on');
-$new->stop;
-$node->start;
 
 # --- Roles that go ---------------------------------------------------------------------
 
@@ -243,6 +276,35 @@ is( $s->do(qq{
 is( $s->do(qq{BEGIN; SELECT outcome FROM idem_claim('move', 'open');
 		ALTER EXTENSION idempotency SET SCHEMA plain; COMMIT}),
 	"claimed\nERROR ID002", 'which still must be finished');
+
+# Any name that PostgreSQL takes, and that is quoted wrongly somewhere else.
+sql(q{CREATE DATABASE names TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'});
+for my $name ('Upper', 'with space', 'do.t', 'quo"te', q{apos'trophe}, 'back\\slash', "\xc3\xbcn\xc3\xafcode",
+	'$1', '%s%n%I', 'select', 'public; drop', '1', '{brace,}', 'x' x 63, "\xe6\x97\xa5" x 21)
+{
+	my $schema = '"' . ($name =~ s/"/""/gr) . '"';
+	is( sql(qq{
+			SET search_path = pg_catalog;
+			CREATE SCHEMA $schema;
+			CREATE EXTENSION idempotency SCHEMA $schema;
+			SELECT outcome FROM $schema.idem_claim('s', 'k', lease => '1 ms');
+			SELECT outcome FROM $schema.idem_execute('s', 'x', command => 'SELECT 1');
+			SELECT idem_once FROM $schema.idem_once('s', 'o', ttl => '1 ms');
+			SELECT $schema.idem_grant('bare', 'operator');
+			CALL $schema.idem_sweep_all()}, 'names'),
+		"claimed\nexecuted\nt\n", "schema $schema");
+	my $bare = session($node, dbname => 'names', user => 'bare');
+	is( $bare->do(qq{
+			SELECT key FROM $schema.idem_unresolved;
+			SELECT outcome FROM $schema.idem_resolve('s', 'k', state => 'failed');
+			SELECT outcome FROM $schema.idem_lookup('s', 'o');
+			SELECT unresolved FROM $schema.idem_health}),
+		"k\nreplayed\nabsent\n0", "schema $schema: what was granted can be used");
+	$bare->quit;
+	is( sql(qq{SELECT $schema.idem_revoke('bare', 'operator'); DROP EXTENSION idempotency; DROP SCHEMA $schema}, 'names'),
+		'', "schema $schema: gone");
+}
+sql('DROP DATABASE names');
 
 # The odd schema in a dump.
 $dumps{odd} = ['--format=custom'];

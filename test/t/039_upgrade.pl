@@ -3,7 +3,7 @@
 # views, comments, privileges and dump configuration.  Holds for every upgrade
 # path that is shipped.  A private copy of the installation, with made-up
 # versions whose scripts are wrong in one way each, proves that the comparison
-# would notice.
+# would notice; and that sessions live on through an upgrade.
 use strict;
 use warnings;
 
@@ -252,6 +252,45 @@ for my $what (sort keys %difference)
 {
 	isnt(described($private, '1.0', $version{$what}), $one, "noticed: $what");
 }
+
+# --- Sessions that live on through an upgrade -----------------------------------------
+
+# Library and SQL may be of different versions for a while, in either order.
+$private->safe_psql('postgres', q{CREATE DATABASE live});
+$private->safe_psql('live', q{CREATE EXTENSION idempotency VERSION '1.0'});
+my $s = session($private, dbname => 'live');
+$s->do(q{PREPARE claim AS SELECT outcome FROM idem_claim('s', $1, lease => '1 h')});
+$s->do(q{PREPARE run AS SELECT outcome, response_body FROM idem_execute('s', $1, command => 'SELECT 7')});
+is($s->do(q{EXECUTE claim('a'); EXECUTE run('x')}), "claimed\nexecuted|7", 'a session at work');
+my $token = $private->safe_psql('live', q{SELECT token FROM idem_record WHERE key = 'a'});
+$s->do(q{BEGIN; SELECT idem_claim('s', 'open')});
+my $upgrade = session($private, dbname => 'live');
+$upgrade->send(q{ALTER EXTENSION idempotency UPDATE TO 'right'});
+$private->poll_query_until('live', q{SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = } . $upgrade->pid)
+  or die 'the upgrade does not wait';
+is($s->do(q{SELECT idem_finish('s', 'open'); COMMIT}), 't', 'an upgrade waits for a transaction with a claim');
+is($upgrade->result, '', 'and goes on after it');
+is($s->do(q{EXECUTE claim('a'); EXECUTE claim('b'); EXECUTE run('x'); EXECUTE run('y')}),
+	"in_progress\nclaimed\nreplayed|7\nexecuted|7", 'the session goes on, with its plans');
+is( $s->do("SELECT idem_finish('s', 'a', token => '$token'); SELECT idem_more();
+		SELECT count(*) FROM idem_record WHERE note IS NULL"),
+	"t\n1\n5", 'a token from before is good, and what is new is there');
+$upgrade->do(q{UPDATE idem_record SET note = 'mine' WHERE key = 'b'});
+is($s->do(q{SELECT idem_finish('s', 'b', token => token) FROM idem_record WHERE key = 'b';
+		SELECT note FROM idem_record WHERE key = 'b'}), "t\nmine", 'a new column is kept by an old library');
+
+# SQL that wants a library of its own version, before that is there.
+my $symbol = q{CREATE FUNCTION idem_newer() RETURNS int AS 'MODULE_PATHNAME' LANGUAGE C;};
+ship('newer', $symbol, $symbol);
+$private->safe_psql('postgres', q{CREATE DATABASE early});
+$private->safe_psql('early', q{CREATE EXTENSION idempotency VERSION '1.0'});
+$s = session($private, dbname => 'early');
+is( $s->do(q{SELECT outcome FROM idem_claim('s', 'a', lease => '1 h');
+		ALTER EXTENSION idempotency UPDATE TO 'newer';
+		SELECT outcome FROM idem_claim('s', 'a');
+		SELECT extversion FROM pg_extension WHERE extname = 'idempotency'}),
+	"claimed\nin_progress\n1.0\nERROR 42883", 'an upgrade for which the library is too old changes nothing');
+$s->quit;
 
 $private->stop;
 done_testing();

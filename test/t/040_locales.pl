@@ -139,6 +139,44 @@ is( $s->do(q{SELECT outcome FROM idem_claim('r', 'k', '', '{"a": "\u00e9"}', lea
 	"claimed\nin_progress\nmismatch", 'latin1: requests are compared as what they say');
 $s->quit;
 
+# Two bytes for each character, and single shifts.
+$node->safe_psql('postgres', q{CREATE DATABASE euc_jp TEMPLATE template0 ENCODING 'EUC_JP' LOCALE 'C'});
+my $t = check_database('euc_jp', 'EUC_JP', qw(a4a2 a5a2 8eb1 61 a1a1 2061 c6fc cbdc c6fccbdc 8fb0a1));
+is( $t->do(qq{SET client_encoding = 'UTF8'; SELECT outcome, response_body FROM idem_claim('s', '\xe6\x97\xa5')}),
+	'replayed|c6fc', 'euc_jp: the same character sent in UTF-8 is the same key');
+is( $t->do(q{SELECT outcome FROM idem_claim('s', repeat(convert_from('\xc6fc', 'EUC_JP'), 127), lease => '1 h');
+		SELECT outcome FROM idem_claim('s', repeat(convert_from('\xc6fc', 'EUC_JP'), 128), lease => '1 h')}),
+	"claimed\nERROR 22023", 'euc_jp: its bytes are counted');
+$t->quit;
+
+# What a request says has one fingerprint, and a key its own bytes, in all of them.
+my $e_acute = "SELECT outcome FROM idem_claim('move', convert_from('\\xe9', 'LATIN1'), '',
+	jsonb_build_object('name', 'Ren' || convert_from('\\xe9', 'LATIN1')), lease => '1 h')";
+my $said = "SELECT encode(fingerprint, 'hex'), octet_length(key), length(key) FROM idem_record WHERE scope = 'move'";
+for my $db (qw(latin1 c))
+{
+	is($node->safe_psql($db, $e_acute), 'claimed', "$db: a name with an accent");
+}
+is($node->safe_psql('latin1', $said), $node->safe_psql('c', $said) =~ s/\|2\|1$/|1|1/r,
+	'latin1 and UTF-8: one fingerprint, one character, each in its own bytes');
+
+# Records move between encodings as what they say; a key that is too long in
+# the bytes of the other one stops the move.
+my @server = ('--host', $node->host, '--port', $node->port);
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/latin1';
+command_ok([ 'pg_dump', @server, '--format=custom', '--file', $dump, 'latin1' ], 'latin1: dumped');
+$node->safe_psql('postgres', q{CREATE DATABASE moved TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'});
+command_ok([ 'pg_restore', @server, '--exit-on-error', '--dbname', 'moved', $dump ], 'latin1: restored in UTF-8');
+is($node->safe_psql('moved', $e_acute), 'in_progress', 'moved: the key is there, and the request matches');
+is( $node->safe_psql('moved', q{SELECT outcome, response_body FROM idem_claim('s', convert_from('\xc3a9', 'UTF8'))}),
+	'replayed|e9', 'moved: and the responses');
+is( $node->safe_psql('latin1', q{SELECT outcome FROM idem_claim('s', repeat(convert_from('\xe9', 'LATIN1'), 255), lease => '1 h')}),
+	'claimed', 'latin1: 255 characters are 255 bytes');
+command_ok([ 'pg_dump', @server, '--format=custom', '--file', "$dump.long", 'latin1' ], 'latin1: dumped with that key');
+$node->safe_psql('moved', 'TRUNCATE idem_record');
+command_fails_like([ 'pg_restore', @server, '--data-only', '--dbname', 'moved', "$dump.long" ],
+	qr/idem_record_identity_check/, 'moved: a key of 510 bytes is refused, not cut');
+
 # Bytes without an encoding: also such as are no characters of any.
 $node->safe_psql('postgres', q{CREATE DATABASE ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'});
 $s = check_database('ascii', 'SQL_ASCII', @keys, qw(e9 ff80 80 c3 ed a0));
