@@ -1,6 +1,7 @@
 # Behind a pooler in transaction mode, where every transaction may run in
 # another server session, next to those of other clients: no call needs or
-# leaves anything in a session.
+# leaves anything in a session.  And in session mode; by all three ways that a
+# client can send statements.
 use strict;
 use warnings;
 
@@ -21,24 +22,30 @@ my $dir = PostgreSQL::Test::Utils::tempdir_short();
 my $port = PostgreSQL::Test::Cluster::get_free_port();
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
 
+# Since 1.21 it knows which server session has which prepared statement.
+my ($release) = qx{$pgbouncer --version} =~ /PgBouncer 1\.(\d+)/;
+my $tracks = $release >= 21;
+my $tracking = $tracks ? 'max_prepared_statements = 100' : '';
+
 # More clients than server sessions.
 append_to_file("$dir/users", qq{"$user" ""\n});
 append_to_file("$dir/pgbouncer.ini", sprintf q{
 [databases]
-postgres = host=%s port=%s pool_size=2
+postgres = host=%1$s port=%2$s pool_size=2
+sessions = host=%1$s port=%2$s dbname=postgres pool_mode=session pool_size=4
 [pgbouncer]
 listen_addr =
-unix_socket_dir = %s
-listen_port = %s
+unix_socket_dir = %3$s
+listen_port = %4$s
 auth_type = trust
-auth_file = %s/users
-admin_users = %s
+auth_file = %3$s/users
+admin_users = %5$s
 pool_mode = transaction
-server_reset_query =
 ignore_startup_parameters = extra_float_digits
-logfile = %s/log
-pidfile = %s/pid
-}, $node->host, $node->port, $dir, $port, $dir, $user, $dir, $dir);
+logfile = %3$s/log
+pidfile = %3$s/pid
+%6$s
+}, $node->host, $node->port, $dir, $port, $user, $tracking);
 
 my $pooler_said = '';
 my $pooler = IPC::Run::start([ $pgbouncer, "$dir/pgbouncer.ini" ], '<', \undef, '>&', \$pooler_said);
@@ -127,22 +134,44 @@ $_->quit for $s, @others;
 # --- Many clients on shared keys ----------------------------------------------------
 
 $node->safe_psql('postgres', 'CREATE TABLE effect (key text)');
-my $many = start_pgbench($node, q{
-\set key random(1, 500)
+my $work = q{
+\set key random(1, 300)
 BEGIN;
-SELECT outcome = 'claimed' AS mine FROM idem_claim('many', 'k' || :key, wait => '100 ms') \gset
+SELECT outcome = 'claimed' AS mine FROM idem_claim('SCOPE', 'k' || :key, wait => '100 ms') \gset
 \if :mine
-INSERT INTO effect VALUES ('k' || :key);
-SELECT idem_finish('many', 'k' || :key, response_body => 'ok');
+INSERT INTO effect VALUES ('SCOPE k' || :key);
+SELECT idem_finish('SCOPE', 'k' || :key, response_body => 'ok');
 \endif
 COMMIT;
-SELECT outcome FROM idem_execute('execute', 'k' || :key,
-	command => 'INSERT INTO effect VALUES (''x' || :key || ''')');
-}, { connstr => $connstr }, qw(-c 10 -j 2 -t 200));
-is(finish_pgbench($many), 'ok', 'ten clients in two sessions');
-is( $direct->do(q{SELECT count(*) = count(DISTINCT key), count(*) = (SELECT count(*) FROM idem_record
-			WHERE scope IN ('many', 'execute') AND state = 'succeeded') FROM effect}),
-	't|t', 'each effect once, with its record');
+SELECT outcome FROM idem_execute('SCOPE', 'x' || :key, request => to_jsonb('SCOPE x' || :key),
+	command => 'INSERT INTO effect VALUES ($1 #>> ''{}'')');
+};
+my $each_once = q{SELECT count(*) > 0 AND count(*) = count(DISTINCT key)
+		AND count(*) = (SELECT count(*) FROM idem_record WHERE scope = 'SCOPE' AND state = 'succeeded')
+	FROM effect WHERE key LIKE 'SCOPE %'};
+for my $pool ('postgres', 'sessions')
+{
+	for my $protocol (qw(simple extended prepared))
+	{
+		my $name = ($pool eq 'sessions' ? 'session' : 'transaction') . " pooling, $protocol";
+		my $scope = "$pool-$protocol";
+		# a thread for each, because pgbench prepares without minding its other clients
+		my $said = run_pgbench($node, $work =~ s/SCOPE/$scope/gr,
+			{ connstr => $connstr =~ s/dbname=\w+/dbname=$pool/r },
+			'--protocol', $protocol, qw(-c 8 -j 8 -t 100));
+
+		if ($pool eq 'postgres' && $protocol eq 'prepared' && !$tracks)
+		{
+			like($said, qr/prepared statement "\w+" (?:already exists|does not exist)/,
+				"$name: this pooler loses track of the statements, and the clients are told");
+		}
+		else
+		{
+			is($said, 'ok', "$name: eight clients in a few sessions");
+		}
+		is($direct->do($each_once =~ s/SCOPE/$scope/gr), 't', "$name: each effect once, with its record");
+	}
+}
 
 $node->stop;
 done_testing();
