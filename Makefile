@@ -20,8 +20,9 @@ PGFILEDESC = "idempotency - idempotency keys inside PostgreSQL"
 here := $(dir $(firstword $(MAKEFILE_LIST)))
 names = $(patsubst $(here)$(1)%$(2),%,$(sort $(wildcard $(here)$(1)*$(2))))
 
-# The control file is the only place where the version is written.
-EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(here)$(EXTENSION).control)
+# The version of a release, which may change the library alone; that of the SQL is
+# written in the control file and nowhere else.
+DISTVERSION := $(shell sed -n '/^   "version"/s/.*: *"\(.*\)".*/\1/p' $(here)META.json)
 
 DATA = $(notdir $(wildcard $(here)$(EXTENSION)--*.sql))
 OBJS = idempotency.o $(addprefix src/,$(addsuffix .o,$(call names,src/,.c)))
@@ -45,7 +46,7 @@ PROVE_TESTS = $(addprefix test/t/,$(addsuffix .pl,$(call names,test/t/,.pl)))
 # server does not need.  TAP_TESTS=1 on the command line insists.
 TAP_TESTS := $(shell test "$$(id -u)" != 0 && perl -MIPC::Run -e 'print 1' 2>/dev/null)
 
-EXTRA_CLEAN = $(EXTENSION)-$(EXTVERSION).zip
+EXTRA_CLEAN = $(EXTENSION)-$(DISTVERSION).zip
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -66,7 +67,7 @@ without-tap-tests:
 endif
 
 dist:
-	git archive --format=zip --prefix=$(EXTENSION)-$(EXTVERSION)/ \
-		--output=$(EXTENSION)-$(EXTVERSION).zip HEAD
+	git archive --format=zip --prefix=$(EXTENSION)-$(DISTVERSION)/ \
+		--output=$(EXTENSION)-$(DISTVERSION).zip HEAD
 
 .PHONY: dist without-tap-tests

@@ -29,7 +29,7 @@
 # are counted.
 
 suites=(compile model regress isolation permute fault ubsan pgtap tap life stress fuzz chaos
-	docs examples clients monitor)
+	docs examples clients monitor package)
 long_suites=(valgrind)
 
 declare -A suite_files=() suite_counter=()

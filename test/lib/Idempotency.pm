@@ -11,12 +11,15 @@ use strict;
 use warnings;
 
 use Exporter qw(import);
+use File::Copy qw(copy);
+use File::Find qw(find);
+use File::Path qw(make_path);
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(new_node session await await_up
-  start_pgbench finish_pgbench run_pgbench available);
+  start_pgbench finish_pgbench run_pgbench available mirror_server);
 
 # A running server with the extension in database postgres.
 sub new_node
@@ -86,6 +89,31 @@ sub available
 	my ($node, $extension) = @_;
 	return $node->safe_psql('postgres',
 		"SELECT count(*) FROM pg_available_extensions WHERE name = '$extension'");
+}
+
+# Lay a copy of the installation under test below a directory, and return the
+# prefix of its programs there.  PostgreSQL finds its files by their place
+# relative to its programs, which follow links to find themselves: the programs
+# are copied, the rest is linked.  Options: bare, without the extension; and
+# pg_config, for another installation.
+sub mirror_server
+{
+	my ($root, %option) = @_;
+	my $pg_config = $option{pg_config} // 'pg_config';
+	my ($bindir, @rest) =
+	  map { my $dir = qx{$pg_config --$_}; chomp $dir; $dir } qw(bindir pkglibdir sharedir);
+	my $mirror = sub {
+		my ($from, $how) = @_;
+		find( { no_chdir => 1, follow_fast => 1, follow_skip => 2, wanted => sub {
+			return if $option{bare} && m{/idempotency\b};
+			if (-d $_) { make_path("$root$_") }
+			else { $how->($_, "$root$_") }
+		} }, $from);
+	};
+
+	$mirror->($bindir, sub { copy($_[0], $_[1]) or die "copy: $!"; chmod 0755, $_[1] });
+	$mirror->($_, sub { symlink $_[0], $_[1] or die "symlink: $!" }) for @rest;
+	return "$root$bindir" =~ s{/bin$}{}r;
 }
 
 package Idempotency::Session;

@@ -7,10 +7,7 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Copy qw(copy);
 use File::Find qw(find);
-use File::Path qw(make_path);
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use Idempotency;
@@ -129,8 +126,8 @@ find( { no_chdir => 1, wanted => sub {
 } }, "$source/Makefile", "$source/idempotency.c", "$source/src");
 is("@elsewhere", '', 'no file of the code repeats it');
 
-my ($bindir, $sharedir, $pkglibdir) =
-  map { my $dir = qx{pg_config --$_}; chomp $dir; $dir } qw(bindir sharedir pkglibdir);
+my $sharedir = qx{pg_config --sharedir};
+chomp $sharedir;
 for my $script (glob "$source/idempotency--*.sql")
 {
 	my ($name) = $script =~ m{([^/]+)$};
@@ -158,21 +155,7 @@ $node->stop;
 
 my $root = PostgreSQL::Test::Utils::tempdir();
 
-# PostgreSQL finds its files by their place relative to its programs, which
-# follow links to find themselves: the programs are copied, the rest is linked.
-sub mirror
-{
-	my ($from, $how) = @_;
-	find( { no_chdir => 1, follow_fast => 1, follow_skip => 2, wanted => sub {
-		my $to = "$root$_";
-		if (-d $_) { make_path($to) }
-		else { $how->($_, $to) }
-	} }, $from);
-	return;
-}
-mirror($bindir, sub { copy($_[0], $_[1]) or die "copy: $!"; chmod 0755, $_[1] });
-mirror($_, sub { symlink $_[0], $_[1] or die "symlink: $!" }) for $pkglibdir, $sharedir;
-
+my $prefix = mirror_server($root);
 my $extension = "$root$sharedir/extension";
 my $base = slurp_file("$sharedir/extension/idempotency--1.0.sql");
 
@@ -240,7 +223,7 @@ for my $what (sort keys %difference)
 }
 ship('right', $good, $good);
 
-my $private = PostgreSQL::Test::Cluster->new('private', install_path => dirname("$root$bindir"));
+my $private = PostgreSQL::Test::Cluster->new('private', install_path => $prefix);
 $private->init;
 $private->append_conf('postgresql.conf', "fsync = off\n");
 $private->start;
