@@ -124,12 +124,17 @@ is(on_subscriber(q{SELECT outcome FROM idem_lookup('s', 'after')}), 'absent', 'a
 on_subscriber(q{SELECT idem_forget('s', 'conflict'); ALTER SUBSCRIPTION moving ENABLE});
 is_same('until it is forgotten');
 
-# A record that is deleted on both sides is no conflict.
-on_publisher(q{SELECT idem_once('s', 'swept', ttl => '1 ms')});
+# Nor must it be swept: a claim of an expired key changes the record that is there,
+# and for a record that is gone a change is skipped.
+on_publisher(q{SELECT idem_once('s', 'swept', ttl => '1 ms'), idem_once('s', 'also swept', ttl => '1 ms')});
 catch_up();
-await($subscriber, q{SELECT deleted = 1 FROM idem_sweep()});
-on_publisher('SELECT deleted FROM idem_sweep()');
-is_same('a sweep on either side');
+await($subscriber, q{SELECT deleted = 2 FROM idem_sweep()});
+is(on_publisher(q{SELECT outcome FROM idem_claim('s', 'swept', lease => '1 d')}), 'claimed', 'an expired key is claimed');
+catch_up();
+is(on_subscriber(q{SELECT outcome FROM idem_lookup('s', 'swept')}), 'absent',
+	'which a subscriber does not know where it was swept');
+on_publisher(q{SELECT idem_forget('s', 'swept'); SELECT deleted FROM idem_sweep()});
+is_same('a deletion on either side');
 
 # --- Only what can be replicated ----------------------------------------------------
 
