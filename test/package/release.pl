@@ -102,9 +102,10 @@ SKIP:
 	local $ENV{PG_SUPPORTED_VERSIONS} = $major;
 	local $ENV{PG_UPDATECONTROL} = 'yes';
 	delete local @ENV{qw(PG_CONFIG MAKEFLAGS MAKELEVEL MFLAGS)};
-	# the tests that a package's build runs are those of other suites
+	# The tests that a package's build runs are those of other suites.  Of what it
+	# depends on, a C++ compiler and more servers are not needed for this one.
 	local $ENV{DEB_BUILD_OPTIONS} = 'nocheck';
-	ok(run_log([qw(dpkg-buildpackage --no-sign --build=binary --build-profiles=nocheck)]), 'packages are built')
+	ok(run_log([qw(dpkg-buildpackage --no-sign --build=binary --no-check-builddeps)]), 'packages are built')
 	  or last SKIP;
 
 	my ($package) = glob "$dir/postgresql-$major-idempotency_$version-*.deb";
