@@ -52,6 +52,7 @@ my $grants = q{
 			(SELECT array_agg(a::text ORDER BY a::text) FROM unnest(relacl) a
 				WHERE split_part(a::text, '=', 1) <> current_user)
 		FROM pg_class WHERE relname LIKE 'idem%' AND relkind IN ('r', 'v')) members (m, acl)};
+my $policies = q{SELECT string_agg(p::text, E'\n' ORDER BY scope) FROM idem_policy p};
 my $unresolved = q{SELECT string_agg(concat_ws(' ', key, state, attempt, lease_expires_at,
 	checkpoint, checkpoint_data), E'\n' ORDER BY scope, key) FROM idem_unresolved};
 my $digest = q{SELECT outcome, response_code, response_headers, md5(response_body),
@@ -98,6 +99,7 @@ sub state_of
 	my ($node) = @_;
 	return {
 		records => $node->safe_psql('postgres', $records),
+		policies => $node->safe_psql('postgres', $policies),
 		grants => $node->safe_psql('postgres', $grants),
 		unresolved => $node->safe_psql('postgres', $unresolved),
 		version => $node->safe_psql('postgres',
@@ -184,7 +186,8 @@ $node->safe_psql('postgres', q{
 	CREATE ROLE app LOGIN; CREATE ROLE ops LOGIN; CREATE ROLE watch LOGIN});
 $node->safe_psql('postgres', q{
 	SELECT idem_grant('app'), idem_grant('ops', 'operator'), idem_grant('watch', 'monitor');
-	REVOKE EXECUTE ON FUNCTION idem_fingerprint FROM PUBLIC});
+	REVOKE EXECUTE ON FUNCTION idem_fingerprint FROM PUBLIC;
+	INSERT INTO idem_policy (scope, ttl, role) VALUES ('ruled', '5 h', 'app')});
 $node->safe_psql('postgres', work($_)) for @scopes;
 
 my (%token, %then);

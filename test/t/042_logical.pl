@@ -56,11 +56,12 @@ on_publisher(qq{
 	SELECT idem_finish('s', 'unknown', token => '${token}3', state => 'unknown');
 	SELECT idem_once('s', 'expired', ttl => '1 ms');
 	SELECT idem_once('s', 'forgotten');
-	CREATE PUBLICATION moving FOR TABLE idem_record});
+	INSERT INTO idem_policy (scope, ttl) VALUES ('ruled', '5 h');
+	CREATE PUBLICATION moving FOR TABLE idem_record, idem_policy});
 my $connstr = $publisher->connstr . ' dbname=postgres';
 on_subscriber(qq{CREATE SUBSCRIPTION moving CONNECTION '$connstr' PUBLICATION moving
 	WITH (disable_on_error = true)});
-await($subscriber, q{SELECT count(*) = 1 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel});
+await($subscriber, q{SELECT count(*) = 2 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel});
 is_same('a copy');
 is(on_subscriber('SELECT key FROM idem_record WHERE sweep_at <= clock_timestamp()'), 'expired',
 	'sweep_at, which is not carried, is computed');
@@ -108,6 +109,13 @@ on_publisher(qq{
 	SELECT idem_finish('s', 'as a replica', response_body => 'done');
 	COMMIT});
 is_same('changes');
+my $ruled = session($subscriber);
+is($ruled->do('SELECT ttl FROM idem_policy'), '05:00:00', 'policies too');
+on_publisher(q{UPDATE idem_policy SET ttl = '6 h'});
+catch_up();
+is($ruled->do(q{SELECT idem_once('ruled', 'k'); SELECT ttl FROM idem_record WHERE scope = 'ruled'; SELECT idem_forget('ruled', 'k')}),
+	"t\n06:00:00\nt", 'and their changes, to sessions that are at work');
+$ruled->quit;
 is(on_publisher(q{SELECT count(*) FROM idem_record WHERE key IN ('expired', 'forgotten')}), '0', 'deletions too');
 my $key_of = q{SELECT string_agg(key, ' ' ORDER BY key) FROM idem_unresolved};
 is(on_subscriber($key_of), on_publisher($key_of), 'what is unresolved');
