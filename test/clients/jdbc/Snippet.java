@@ -65,7 +65,7 @@ public class Snippet {
       }
       db.commit();
       return claim;
-    } catch (SQLException e) {
+    } catch (SQLException | RuntimeException e) {
       db.rollback();
       throw e;
     } finally {
@@ -87,7 +87,7 @@ public class Snippet {
           key, user, claim.token(), claim.code(), claim.body());
       db.commit();
       return claim;
-    } catch (SQLException e) {
+    } catch (SQLException | RuntimeException e) {
       db.rollback();
       throw e;
     } finally {
