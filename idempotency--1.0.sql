@@ -387,10 +387,17 @@ COMMENT ON COLUMN idem_unresolved.lease_expires_at IS 'since when the record is 
 COMMENT ON COLUMN idem_unresolved.checkpoint IS 'recovery point recorded last';
 COMMENT ON COLUMN idem_unresolved.checkpoint_data IS 'what goes with the recovery point';
 
+-- Whoever takes a record over and cannot settle it sets its lease anew, so the
+-- age of one that was taken over is counted from the first claim of its key:
+-- a reconciler that finds nothing out must not keep the age near zero.
 CREATE VIEW idem_health AS
 	SELECT (SELECT pg_catalog.count(*) FROM idem_unresolved) AS unresolved,
-		(SELECT pg_catalog.clock_timestamp() - u.lease_expires_at
-			FROM idem_unresolved u ORDER BY u.lease_expires_at LIMIT 1) AS oldest_unresolved,
+		(SELECT pg_catalog.clock_timestamp()
+				- pg_catalog.min(CASE WHEN r.recovered THEN r.created_at ELSE r.lease_expires_at END)
+			FROM idem_record r
+			WHERE r.lease_expires_at <= (SELECT pg_catalog.clock_timestamp())
+				AND (r.state = 'unknown'
+					OR (r.state = 'processing' AND r.on_abandon = 'unknown'))) AS oldest_unresolved,
 		(SELECT pg_catalog.count(*) FROM idem_record r
 			WHERE r.lease_expires_at > (SELECT pg_catalog.clock_timestamp())) AS leased,
 		(SELECT pg_catalog.clock_timestamp() - r.sweep_at FROM idem_record r
@@ -398,7 +405,7 @@ CREATE VIEW idem_health AS
 			ORDER BY r.sweep_at LIMIT 1) AS oldest_expired;
 COMMENT ON VIEW idem_health IS 'one row of figures to watch; cheap at any size';
 COMMENT ON COLUMN idem_health.unresolved IS 'how many records need reconciling';
-COMMENT ON COLUMN idem_health.oldest_unresolved IS 'for how long the oldest of them has; null if none does';
+COMMENT ON COLUMN idem_health.oldest_unresolved IS 'for how long the oldest of them has, one that was taken over since its first claim; null if none does';
 COMMENT ON COLUMN idem_health.leased IS 'live leases';
 COMMENT ON COLUMN idem_health.oldest_expired IS 'for how long the oldest deletable record has waited for the sweep; null if none does';
 
@@ -442,8 +449,9 @@ CREATE VIEW idem_stats WITH (security_barrier) AS
 		SELECT r.scope,
 			pg_catalog.count(*) FILTER (WHERE r.state = 'processing') AS abandoned,
 			pg_catalog.count(*) FILTER (WHERE r.unresolved) AS unresolved,
-			pg_catalog.min(r.lease_expires_at) FILTER (WHERE r.unresolved) AS since
-		FROM (SELECT s.scope, s.state, s.lease_expires_at,
+			pg_catalog.min(r.since) FILTER (WHERE r.unresolved) AS since
+		FROM (SELECT s.scope, s.state,
+				CASE WHEN s.recovered THEN s.created_at ELSE s.lease_expires_at END AS since,
 				s.state = 'unknown' OR s.on_abandon = 'unknown' AS unresolved
 			FROM idem_record s WHERE s.lease_expires_at <= (SELECT c.now FROM clock c)
 			ORDER BY s.lease_expires_at LIMIT 10000) r
@@ -492,7 +500,7 @@ COMMENT ON COLUMN idem_stats.leased IS 'live leases, counted up to 10000 over al
 COMMENT ON COLUMN idem_stats.oldest_lease IS 'since the claim that has held one of them for longest';
 COMMENT ON COLUMN idem_stats.abandoned IS 'leases that lapsed without a finish, the 10000 oldest over all scopes';
 COMMENT ON COLUMN idem_stats.unresolved IS 'records that need reconciling, of the 10000 oldest lapsed leases';
-COMMENT ON COLUMN idem_stats.oldest_unresolved IS 'for how long the oldest of them has; null if none does';
+COMMENT ON COLUMN idem_stats.oldest_unresolved IS 'for how long the oldest of them has, one that was taken over since its first claim; null if none does';
 COMMENT ON COLUMN idem_stats.oldest_expired IS 'for how long the oldest deletable record has waited for the sweep, of the 1000 oldest';
 COMMENT ON COLUMN idem_stats.succeeded_estimate IS 'records that succeeded, from the sample';
 COMMENT ON COLUMN idem_stats.failed_estimate IS 'records that failed, from the sample';

@@ -120,6 +120,13 @@ SELECT r.outcome FROM idem_resolve('operator', 'lapsed', state => 'failed') r;
 SELECT key FROM idem_unresolved;
 SELECT r.outcome FROM idem_takeover('operator', 'unknown', lease => '1 hour') r;
 SELECT key FROM idem_unresolved;
+-- a reconciler that finds nothing out does not make it look young
+SELECT idem_finish('operator', 'unknown', token => token, state => 'unknown') FROM idem_record WHERE key = 'unknown';
+SELECT pg_temp.distance(lease_expires_at) AS lapsed FROM idem_unresolved WHERE key = 'unknown';
+SELECT date_trunc('hour', h.oldest_unresolved) >= date_trunc('hour', clock_timestamp() - r.created_at) AS health,
+	date_trunc('hour', s.oldest_unresolved) >= date_trunc('hour', clock_timestamp() - r.created_at) AS stats
+FROM idem_health h, idem_stats s, idem_record r WHERE r.key = 'unknown' AND s.scope = 'operator';
+SELECT r.outcome FROM idem_takeover('operator', 'unknown', lease => '1 hour') r;
 BEGIN;
 SELECT r.outcome FROM idem_takeover('operator', 'expired unknown') r;
 SELECT key FROM idem_unresolved;
@@ -131,6 +138,20 @@ SELECT pg_temp.pass('operator', 'live', '1 hour');
 SELECT key, state FROM idem_unresolved;
 SELECT idem_extend('operator', 'live', token => token) IS NOT NULL AS extended FROM idem_record WHERE key = 'live';
 SELECT count(*) FROM idem_unresolved;
+
+-- what was finished as unknown stays so: "retry" is taken back, so a takeover that
+-- is abandoned in turn does not give it away
+SELECT token FROM idem_claim('operator', 'doubt', lease => '1 hour', on_abandon => 'retry') \gset
+SELECT idem_finish('operator', 'doubt', token => :'token', state => 'unknown');
+SELECT outcome FROM idem_takeover('operator', 'doubt', lease => '1 hour');
+SELECT pg_temp.pass('operator', 'doubt', '100 days');
+SELECT outcome FROM idem_claim('operator', 'doubt', lease => '1 hour', on_abandon => 'retry');
+SELECT outcome, state FROM idem_lookup('operator', 'doubt');
+SELECT deleted FROM idem_sweep();
+SELECT key, on_abandon FROM idem_unresolved WHERE key = 'doubt';
+SELECT outcome, state FROM idem_resolve('operator', 'doubt', state => 'released');
+SELECT outcome, attempt, recovered FROM idem_claim('operator', 'doubt', lease => '1 hour', on_abandon => 'retry');
+SELECT on_abandon FROM idem_record WHERE key = 'doubt';
 
 -- health: one row, and nulls where there is nothing
 SELECT pg_temp.prepare_records();

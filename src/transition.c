@@ -13,7 +13,9 @@
  *   nobody acted in its place.
  * - A lapsed lease turns into a new attempt only where the record says
  *   "retry".  Otherwise the answer stays "unknown" whatever time does: no
- *   comparison with the clock leads from there to a grant.
+ *   comparison with the clock leads from there to a grant.  An owner that
+ *   finishes as unknown thereby takes back a "retry", so that it stays so
+ *   through takeovers that are abandoned in turn.
  * - A record is absent once expires_at has passed, swept or not, so the
  *   sweep can be late or early without any caller seeing a difference.  A
  *   live lease and an unknown are never expired.
@@ -263,6 +265,8 @@ idem_decide_finish(const IdemRecord *rec, const IdemFinish *req,
 		if (!next->has_lease || next->lease_expires_at > now)
 			next->lease_expires_at = now;
 		next->has_lease = true;
+		/* nor may a takeover that is abandoned in turn give it away */
+		next->on_abandon = IDEM_ABANDON_UNKNOWN;
 	}
 	else
 		next->has_lease = false;

@@ -317,8 +317,8 @@ def retention(series):
     disk = sum(size for name, size in s["disk"] if "row as stored" not in name)
     wal = {w["name"]: w["wal"] for w in s["ways"]}
     written = wal["claim + finish in one transaction"] + wal["sweep of one record"]
-    rows = [[format(rate, ",d"), "%.3g million" % (rate * 86400 / 1e6),
-             amount(rate * 86400 * disk), amount(rate * written) + "/s", amount(rate * 86400 * written)]
+    rows = [[format(rate, ",d"), format(rate * 86400, ",d"), amount(rate * 86400 * disk),
+             amount(rate * written) + "/s", amount(rate * 86400 * written)]
             for rate in (1000, 10000, 100000)]
     return """## Disk and WAL
 

@@ -55,6 +55,7 @@ MUTANTS = {
     "SWEEP_NO_RECHECK": ("one_owner answer_kept", TWO),
     "FROZEN_CLOCK": ("by_the_clock", TWO),
     "NO_RECHECK": ("one_owner", TWO),
+    "UNKNOWN_KEEPS_RETRY": ("unknown_stays", config(1, 2, 1, 3)),
     "UNKNOWN_EXPIRES": ("unknown_stays effect_once", ONE),
     "RECLAIM_UNKNOWN": ("unknown_stays effect_once", TWO),
     "CLAIM_IGNORES_LEASE": ("one_owner", TWO),

@@ -409,7 +409,10 @@ inline idem_decide_finish()
 			:: !nxt.has_lease || nxt.lease_expires_at > t -> nxt.lease_expires_at = t
 			:: else -> skip
 			fi;
-			nxt.has_lease = true
+			nxt.has_lease = true;
+#ifndef M_UNKNOWN_KEEPS_RETRY
+			nxt.on_abandon = IDEM_ABANDON_UNKNOWN
+#endif
 #ifdef M_RELEASE_KEEPS_LEASE
 		:: req_state == IDEM_RELEASED -> skip
 		:: req_state == IDEM_SUCCEEDED || req_state == IDEM_FAILED ->
@@ -529,7 +532,8 @@ inline commit(who)
 			:: else -> skip
 			fi;
 			if
-			:: pend.owner == who || !pend.there -> told_unknown = false
+			:: is_settled(pend) || pend.state == IDEM_RELEASED || !pend.there ->
+				told_unknown = false
 			:: else -> skip
 			fi;
 			COPY(rec, pend);

@@ -179,7 +179,8 @@ def finish(world, actor, args):
     if args["ttl"] or until == PAST:
         until = _deadline(args["ttl"] or record.ttl)
     finished = record.change(state=state, response=response, expires_at=until,
-                             lease_expires_at=PAST if state == "unknown" else None)
+                             lease_expires_at=PAST if state == "unknown" else None,
+                             on_abandon="unknown" if state == "unknown" else record.on_abandon)
     world = world.write(actor, finished)
     if state == "succeeded":
         world = world.set("done", actor, (record.life, response))

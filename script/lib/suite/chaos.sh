@@ -61,12 +61,13 @@ mount_and_run()
 	local dir=$1
 	shift
 
-	mount_small "$dir/space" && mount_small "$dir/wal" &&
+	# room in the table space for what clients write while a fault takes its time
+	mount_small "$dir/space" 96m && mount_small "$dir/wal" 24m &&
 		as_server_user env CHAOS_VOLUME="$dir" "$@"
 }
 
 mount_small()
 {
-	mount -t tmpfs -o "size=24m,mode=700,uid=$(id -u postgres)" tmpfs "$1" &&
+	mount -t tmpfs -o "size=$2,mode=700,uid=$(id -u postgres)" tmpfs "$1" &&
 		as_server_user mkdir "$1/data"
 }

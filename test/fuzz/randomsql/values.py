@@ -65,7 +65,7 @@ ANYTHING = [
     expression("generate_series(1, 2)", "0A000", "42883"),
     expression("count(*)", "42803", "42883"),
     expression("$9", "42P02", "42P18", "08P01", "42883"),
-    Value("'a'", BAD | {"42704"}, b"\xc3\x28", None),  # as a role: there is none
+    Value("'a'", BAD | {"42601", "42704"}, b"\xc3\x28", None),  # no role, no command
 ]
 
 MULTIBYTE = ["é", "日本語", "\U0001F511", "ß\u0301", "\u202e\u200b", "a\u00a0b", "\ufffd", "\U0010FFFD"]

@@ -252,7 +252,8 @@ def finish(step, before, own):
             "a finished record keeps its lease")
     return dataclasses.replace(
         before, state=state, response=step.args["response"], expires_at=until,
-        lease_expires_at=lapsed)
+        lease_expires_at=lapsed,
+        on_abandon="unknown" if state == "unknown" else before.on_abandon)
 
 
 def _renewed(step, before, **changes):

@@ -359,6 +359,8 @@ expect_finished(IdemRecord *want, const IdemRecord *rec, const IdemFinish *req, 
 	want->has_finished = true;
 	want->finished_at = now;
 	want->has_lease = req->state == IDEM_UNKNOWN;
+	if (req->state == IDEM_UNKNOWN)
+		want->on_abandon = IDEM_ABANDON_UNKNOWN;
 	want->lease_expires_at = rec->has_lease ? earlier(rec->lease_expires_at, now) : now;
 	if (req->has_ttl)
 		want->expires_at = now + req->ttl;
