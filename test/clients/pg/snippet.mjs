@@ -1,6 +1,7 @@
 import pg from 'pg';
 
 const pool = new pg.Pool();
+pool.on('error', console.error); // an idle connection that breaks must not end the process
 
 // A transaction is one client's from BEGIN to COMMIT, never the pool's.
 async function transaction(work) {
@@ -11,7 +12,7 @@ async function transaction(work) {
     await client.query('COMMIT');
     return result;
   } catch (error) {
-    await client.query('ROLLBACK');
+    await client.query('ROLLBACK').catch(() => {}); // the first error is the one to tell
     throw error;
   } finally {
     client.release();
