@@ -196,7 +196,14 @@ logfile = {directory}.log
             preexec_fn=die_with_parent)
         until(lambda: os.path.exists(socket), "pgbouncer listens")
 
-    def stop(self, how=signal.SIGKILL):
-        if self.process is not None and self.process.poll() is None:
+    def signal(self, how):
+        if not self.has_ended():
             self.process.send_signal(how)
+
+    def has_ended(self):
+        return self.process is None or self.process.poll() is not None
+
+    def stop(self):
+        self.signal(signal.SIGKILL)
+        if self.process is not None:
             self.process.wait(PATIENCE)
