@@ -17,6 +17,7 @@ import time
 import psycopg
 
 PATIENCE = 120          # seconds until what does not happen is a failure
+GRACE = 5                       # seconds, for a pooler whose clients wait for each other
 PORT = 5432
 
 _libc = ctypes.CDLL(None)
@@ -196,14 +197,13 @@ logfile = {directory}.log
             preexec_fn=die_with_parent)
         until(lambda: os.path.exists(socket), "pgbouncer listens")
 
-    def signal(self, how):
-        if not self.has_ended():
-            self.process.send_signal(how)
-
-    def has_ended(self):
-        return self.process is None or self.process.poll() is not None
-
-    def stop(self):
-        self.signal(signal.SIGKILL)
-        if self.process is not None:
-            self.process.wait(PATIENCE)
+    def stop(self, how=signal.SIGKILL):
+        """One that waits for open transactions is killed when they take too long."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(how)
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

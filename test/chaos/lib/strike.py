@@ -149,8 +149,7 @@ class Striker:
 
     def restart_pooler(self):
         """Killed, ended at once, or once no transaction is open."""
-        self.pooler.signal(self.rng.choice((signal.SIGKILL, signal.SIGQUIT, signal.SIGINT)))
-        self.crew.until(self.pooler.has_ended, "the pooler ends")
+        self.pooler.stop(self.rng.choice((signal.SIGKILL, signal.SIGQUIT, signal.SIGINT)))
         self.pooler.start()
 
     # --- Prepared transactions ----------------------------------------------------
