@@ -308,6 +308,27 @@ SELECT idem_finish('shape', 'published', token => token) FROM idem_record WHERE 
 SELECT idem_forget('shape', 'published');
 DROP PUBLICATION regress_idempotency;
 
+-- The row that is answered is formed directly, too: its type must be as it was made.
+CREATE FUNCTION pg_temp.with_row_type(change text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	said text;
+BEGIN
+	EXECUTE change;
+	SELECT string_agg(f.code || ': ' || f.message, ', ') INTO said
+	FROM unnest(ARRAY['SELECT * FROM idem_claim(''shape'', ''row'', lease => ''1 hour'')', 'SELECT * FROM idem_lookup(''shape'', ''last'')']) c,
+		LATERAL pg_temp.failing(c) f WHERE f.code <> 'none';
+	RAISE EXCEPTION USING ERRCODE = 'ZZ000', MESSAGE = coalesce(said, 'none');
+EXCEPTION WHEN SQLSTATE 'ZZ000' THEN
+	RETURN SQLERRM;
+END $$;
+SELECT pg_temp.with_row_type('ALTER TYPE idem_lookup_row ALTER ATTRIBUTE attempt TYPE text');
+SELECT pg_temp.with_row_type('ALTER TYPE idem_lookup_row ALTER ATTRIBUTE outcome TYPE integer');
+SELECT pg_temp.with_row_type('ALTER TYPE idem_lookup_row DROP ATTRIBUTE expires_at');
+SELECT pg_temp.with_row_type('ALTER TYPE idem_claim_row ADD ATTRIBUTE more text');
+SELECT pg_temp.with_row_type('ALTER TYPE idem_claim_row ALTER ATTRIBUTE token TYPE text');
+SELECT pg_temp.with_row_type('ALTER TYPE idem_claim_row RENAME ATTRIBUTE token TO proof');
+SELECT outcome FROM idem_lookup('shape', 'last');
+
 DELETE FROM idem_record WHERE scope = 'shape';
 -- dropped columns stay in the catalog: leave a table behind as it was made
 DROP EXTENSION idempotency;

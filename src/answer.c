@@ -15,6 +15,7 @@
 
 #include "access/detoast.h"
 #include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -52,10 +53,13 @@ static const struct
 	[OUTCOME_ABSENT] = {"absent", 0},
 };
 
+#define MAX_ROW_ATTS	13
+
 /* Columns of the two row types; -1 where a type lacks one. */
 typedef struct RowShape
 {
 	int			natts;
+	Oid			types[MAX_ROW_ATTS];
 	int			outcome;
 	int			state;
 	int			token;
@@ -68,16 +72,30 @@ typedef struct RowShape
 } RowShape;
 
 static const RowShape shapes[] = {
-	[ROW_CLAIM] = {13, 0, 1, 2, 3, 4, 5, 7, 11, 12},
-	[ROW_LOOKUP] = {11, 0, 1, -1, 2, -1, 3, 5, 9, 10},
+	[ROW_CLAIM] = {13, {TEXTOID, TEXTOID, UUIDOID, INT4OID, BOOLOID, TEXTOID, JSONBOID,
+	INT4OID, TEXTOID, JSONBOID, BYTEAOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
+	0, 1, 2, 3, 4, 5, 7, 11, 12},
+	[ROW_LOOKUP] = {11, {TEXTOID, TEXTOID, INT4OID, TEXTOID, JSONBOID,
+	INT4OID, TEXTOID, JSONBOID, BYTEAOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
+	0, 1, -1, 2, -1, 3, 5, 9, 10},
 };
-
-#define MAX_ROW_ATTS	13
 
 static uint64
 row_type_state(Oid rowtype)
 {
 	return lookup_type_cache(rowtype, TYPECACHE_TUPDESC)->tupDesc_identifier;
+}
+
+/* A row is formed blindly, so each column must be of the type that it was made with. */
+static bool
+is_as_made(TupleDesc desc, const RowShape *row)
+{
+	if (desc->natts != row->natts)
+		return false;
+	for (int i = 0; i < row->natts; i++)
+		if (TupleDescAttr(desc, i)->atttypid != row->types[i])
+			return false;
+	return true;
 }
 
 /*
@@ -107,7 +125,7 @@ row_desc(FunctionCallInfo fcinfo, IdemRowType type)
 			return cache[i].desc;
 
 	if (get_call_result_type(fcinfo, &rowtype, &desc) != TYPEFUNC_COMPOSITE ||
-		desc->natts != shapes[type].natts)
+		!is_as_made(desc, &shapes[type]))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("function \"%s\" does not return the row that it should",
