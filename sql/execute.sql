@@ -220,6 +220,13 @@ SELECT checkpoint FROM idem_record WHERE key = 'moved';
 SELECT * FROM pg_temp.meddle('deleted', $$DELETE FROM idem_record WHERE key = 'deleted' RETURNING key$$);
 SELECT * FROM pg_temp.meddle('rewritten', $$SELECT regress_rewrite('CLUSTER idem_record USING idem_record_pkey')$$);
 SELECT * FROM pg_temp.meddle('emptied', $$SELECT regress_rewrite('TRUNCATE idem_record')$$);
+-- emptied in place, since the file is this transaction's own
+\set VERBOSITY terse
+BEGIN;
+TRUNCATE idem_record;
+SELECT outcome FROM idem_execute('execute', 'emptied', command => 'TRUNCATE idem_record');
+ROLLBACK;
+\set VERBOSITY default
 SELECT * FROM pg_temp.meddle('forgotten', $$SELECT idem_forget('execute', 'forgotten')$$);
 SELECT * FROM pg_temp.meddle('again', $$WITH f AS MATERIALIZED (SELECT idem_forget('execute', 'again') AS done) SELECT c.outcome FROM f, LATERAL idem_claim('execute', 'again', ttl => CASE WHEN f.done THEN interval '1 h' END) c$$);
 DROP FUNCTION regress_rewrite(text);

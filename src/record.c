@@ -92,6 +92,12 @@
 	index_beginscan(heap, index, snapshot, nkeys, 0)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define new_file_since(rel)	((rel)->rd_firstRelfilelocatorSubid)
+#else
+#define new_file_since(rel)	((rel)->rd_firstRelfilenodeSubid)
+#endif
+
 static const AttrNumber field_column[IDEM_NFIELDS] = {
 	COL_CHECKPOINT, COL_CHECKPOINT_DATA, COL_RESPONSE_CODE,
 	COL_RESPONSE_BODY, COL_RESPONSE_HEADERS, COL_RESPONSE_BYTES,
@@ -520,12 +526,19 @@ idem_store_probe_surely(IdemStore *s)
 	return found;
 }
 
-/* Where the version lies that was just inserted or updated. */
+/*
+ * Where the version lies that was just inserted or updated.  Not known for a
+ * table, or a file of it, that this transaction made: TRUNCATE would empty
+ * that in place, and the file say nothing about what the TID means.
+ */
 IdemPlace
 idem_store_place(IdemStore *s)
 {
 	IdemPlace	place = {s->rel->rd_rel->relfilenode, s->new_slot->tts_tid};
 
+	if (s->rel->rd_createSubid != InvalidSubTransactionId ||
+		new_file_since(s->rel) != InvalidSubTransactionId)
+		place.file = InvalidOid;
 	return place;
 }
 
