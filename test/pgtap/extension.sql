@@ -42,7 +42,8 @@ SELECT is_empty(
 SELECT is_empty($$SELECT identity FROM member WHERE type <> 'type' AND obj_description(objid, classid::regclass::name) IS NULL$$,
 	'every object has a comment');
 SELECT is_empty(
-	$$SELECT m.identity || '.' || a.attname FROM member m JOIN pg_attribute a ON m.classid = 'pg_class'::regclass AND a.attrelid = m.objid
+	$$SELECT m.identity || '.' || a.attname FROM member m LEFT JOIN pg_type t ON m.classid = 'pg_type'::regclass AND t.oid = m.objid
+			JOIN pg_attribute a ON a.attrelid = CASE m.classid WHEN 'pg_class'::regclass THEN m.objid ELSE t.typrelid END
 		WHERE a.attnum > 0 AND NOT a.attisdropped AND col_description(a.attrelid, a.attnum) IS NULL$$,
 	'every column has a comment');
 SELECT is_empty(

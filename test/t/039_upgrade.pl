@@ -31,6 +31,11 @@ my $description = q{
 	), relation AS (
 		SELECT m.type, m.identity, c.*
 		FROM member m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid
+		UNION ALL
+		-- of a row type only the type is a member
+		SELECT m.type, m.identity, c.*
+		FROM member m JOIN pg_type t ON m.classid = 'pg_type'::regclass AND t.oid = m.objid
+			JOIN pg_class c ON c.oid = t.typrelid AND c.relkind = 'c'
 	)
 	SELECT fact FROM (
 		SELECT concat_ws(' ', type, identity, 'described as',
@@ -67,7 +72,8 @@ my $description = q{
 			quote_nullable(obj_description(i.indexrelid, 'pg_class')))
 		FROM relation r JOIN pg_index i ON i.indrelid = r.oid JOIN pg_class c ON c.oid = i.indexrelid
 		UNION ALL
-		SELECT concat_ws(' ', 'trigger', r.identity, pg_get_triggerdef(t.oid))
+		SELECT concat_ws(' ', 'trigger', r.identity, t.tgenabled, pg_get_triggerdef(t.oid), 'described as',
+			quote_nullable(obj_description(t.oid, 'pg_trigger')))
 		FROM relation r JOIN pg_trigger t ON t.tgrelid = r.oid
 		UNION ALL
 		SELECT concat_ws(' ', 'rule', r.identity, pg_get_ruledef(w.oid))
@@ -209,6 +215,11 @@ my %difference = (
 	'a privilege on a column' => 'GRANT SELECT (key) ON idem_record TO PUBLIC;',
 	'a function too many' => q{CREATE FUNCTION idem_more() RETURNS int LANGUAGE sql AS 'SELECT 1';},
 	'a function that is left out' => 'DROP FUNCTION idem_forget;',
+	'a column of a row type' => 'ALTER TYPE idem_claim_row ADD ATTRIBUTE note text;',
+	'the type of a column of a row type' => 'ALTER TYPE idem_lookup_row ALTER ATTRIBUTE response_code TYPE bigint;',
+	'a comment on a column of a row type' => q{COMMENT ON COLUMN idem_claim_row.token IS 'token';},
+	'a trigger' => 'DROP TRIGGER idem_policy_truncated ON idem_policy;',
+	'when a trigger fires' => 'ALTER TABLE idem_policy ENABLE TRIGGER idem_policy_changed;',
 	'a type too many' => 'CREATE TYPE idem_more AS ENUM ();',
 	'row security' => 'ALTER TABLE idem_record ENABLE ROW LEVEL SECURITY;',
 	'a condition of the dump' => q{SELECT pg_catalog.pg_extension_config_dump('idem_record', 'WHERE true');},
