@@ -10,8 +10,9 @@ packages_fuzz()
 	clang_runtime
 }
 
-# The libraries that go with the release's clang: a package of its version, of
-# which only the package manager knows whether it is there.
+# The libraries that go with the release's clang: a package of its version.
+# Where they are differs between releases; where every package has its licence
+# does not.
 clang_runtime()
 {
 	local number
@@ -19,7 +20,7 @@ clang_runtime()
 	number=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
 	if [[ -n $number ]]; then
 		number=libclang-rt-$number-dev
-		echo "/var/lib/dpkg/info/$number:$(dpkg --print-architecture).list=$number"
+		echo "/usr/share/doc/$number/copyright=$number"
 	fi
 }
 
