@@ -96,8 +96,12 @@ int			idem_setting_max_response;
  * Settings
  * ---------------------------------------------------------------- */
 
-/* So much can be sent back in any form: bytes as hex are twice as long. */
-#define LARGEST_RESPONSE	(256 * 1024 * 1024)
+/*
+ * So much can be sent back in any form: bytes as hex are twice as long.  And so
+ * is all else at most in a dump, where one line has to hold, below 1 GB, a
+ * record with both a response and a checkpoint of this size.
+ */
+#define LARGEST_RESPONSE	(255 * 1024 * 1024)
 
 static const struct config_enum_entry abandon_options[] = {
 	{"unknown", IDEM_ABANDON_UNKNOWN, false},

@@ -16,7 +16,7 @@ SELECT results_eq(
 	$$VALUES
 		('idempotency.durable_claims', 'bool', 'on', NULL, NULL, NULL, NULL, 'user'),
 		('idempotency.lease', 'integer', '0', 'ms', '0', '2147483647', NULL, 'user'),
-		('idempotency.max_response', 'integer', (64 * 1024 * 1024)::text, 'B', '0', (256 * 1024 * 1024)::text, NULL, 'user'),
+		('idempotency.max_response', 'integer', (64 * 1024 * 1024)::text, 'B', '0', (255 * 1024 * 1024)::text, NULL, 'user'),
 		('idempotency.on_abandon', 'enum', 'unknown', NULL, NULL, NULL, '{unknown,retry}', 'user'),
 		('idempotency.once_ttl', 'integer', (30 * 24 * 60 * 60)::text, 's', '1', '2147483647', NULL, 'user'),
 		('idempotency.ttl', 'integer', (24 * 60 * 60)::text, 's', '1', '2147483647', NULL, 'user'),
