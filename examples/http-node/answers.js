@@ -4,6 +4,8 @@
  * replays, and problem documents (RFC 9457).
  */
 
+import { STATUS_CODES } from 'node:http';
+
 const PROBLEMS = 'https://api.example.com/problems/'; // the base of your documentation of them
 
 const KINDS = { // status, title, and Retry-After only where waiting is known to help
@@ -20,7 +22,8 @@ const KINDS = { // status, title, and Retry-After only where waiting is known to
 };
 
 // A string of RFC 9651, with parameters that we ignore; or the bare value that many send.
-const QUOTED = /^"((?:[ !#-[\]-~]|\\["\\])*)"(?:; *[a-z*][a-z0-9_.*-]*(?:=[^\s;",]+)?)*$/;
+const TEXT = '"((?:[ !#-\\[\\]-~]|\\\\["\\\\])*)"';
+const QUOTED = new RegExp(`^${TEXT}(?:; *[a-z*][a-z0-9_.*-]*(?:=%?${TEXT}|=[^\\s;",]+)?)*$`);
 const BARE = /^[!#-+\--:<-[\]-~]+$/;
 
 /** Answer this; nothing is stored, and what was begun rolls back. */
@@ -72,6 +75,23 @@ export function answerFor(record) {
     default: // by a lookup: released, or gone
       return problem('not-done');
   }
+}
+
+/**
+ * The answer that an error stands for by the convention of http-errors, or
+ * undefined.  Not by its status alone: HTTP clients put the status of somebody
+ * else's answer there, and "expose" only if the message is meant for our client.
+ */
+export function answerThrown(error) {
+  if (error?.expose !== true || !(error.status >= 400 && error.status < 500)) {
+    return undefined;
+  }
+  const { status, message, headers } = error;
+  return {
+    status,
+    headers: { ...headers, 'Content-Type': 'application/problem+json' },
+    body: JSON.stringify({ title: STATUS_CODES[status], status, detail: message }),
+  };
 }
 
 export function problem(kind, more) {

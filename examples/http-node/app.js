@@ -14,7 +14,7 @@ import { NotDone } from './answers.js';
 import { idempotency } from './idempotency.js';
 
 const USERS = { 'Bearer token-of-alice': 'alice', 'Bearer token-of-bob': 'bob' };
-const { PORT, PROVIDER_PORT } = process.env;
+const { PORT, PROVIDER_PORT = 8081 } = process.env;
 const LEASE = process.env.LEASE ?? '60 s'; // longer than what follows, together
 const PROVIDER_TIMEOUT = 1000 * (process.env.PROVIDER_TIMEOUT ?? 30);
 const POOL_TIMEOUT = 1000 * (process.env.POOL_TIMEOUT ?? 3);
@@ -29,12 +29,18 @@ const app = express();
 
 /** All effects are rows: if anything goes wrong, there is none of them. */
 app.post('/orders', idempotent(async (req, db) => {
-  const { item, qty } = JSON.parse(req.body);
+  const { item, qty } = jsonOf(req);
+  if (typeof item !== 'string' || !whole(qty, 1000)) {
+    refuse(422, 'item: a string, qty: from 1 to 1000');
+  }
   const [{ id }] = (await db.query(
     'INSERT INTO orders (customer, item, qty) VALUES ($1, $2, $3) RETURNING id',
     [userOf(req), item, qty])).rows;
   const [stock] = (await db.query(
-    'SELECT left_over FROM stock WHERE item = $1 FOR UPDATE', [item])).rows;
+    'SELECT left_over, rushed FROM stock WHERE item = $1 FOR UPDATE', [item])).rows;
+  if (stock?.rushed) { // stored by no flow: to come again is what it asks for
+    return answer(429, { error: 'too many buyers' }, { 'Retry-After': '5' });
+  }
   if (stock?.left_over === null) {
     return answer(503, { error: 'being counted' });
   }
@@ -51,12 +57,18 @@ app.post('/orders', idempotent(async (req, db) => {
  * the same on every attempt.  Where it gives no verdict, nor do we.
  */
 app.post('/payments', idempotent(async (req, claim) => {
-  const { amount } = JSON.parse(req.body);
+  const { amount } = jsonOf(req);
+  if (!whole(amount, 999999)) { // before anything is sent
+    refuse(422, 'amount: from 1 to 999999');
+  }
   const verdict = await callProvider(claim.reference, amount);
   if (verdict.status === 402) {
     return answer(402, { error: 'card declined' });
   }
-  if (verdict.status >= 500) {
+  if (verdict.status === 429) { // it has charged nothing: the claim is released
+    return answer(429, { error: 'too many payments' }, { 'Retry-After': '5' });
+  }
+  if (verdict.status !== 201) {
     return answer(502, { error: 'no verdict' });
   }
   return claim.settle(async (db) => {
@@ -78,6 +90,17 @@ function note() {
   }, { databaseOnly: true });
 }
 
+/** A body that a parser has read is known by the bytes that this keeps. */
+const keepBytes = (req, res, bytes) => { req.rawBody = bytes; };
+app.post('/parsed', express.json({ verify: keepBytes }), parsed());
+
+/** What the one above must not be: the middleware refuses. */
+app.post('/mistake/parsed', express.json(), parsed());
+
+function parsed() {
+  return idempotent(async (req) => answer(200, { got: req.body }), { databaseOnly: true });
+}
+
 /** A stream has no place in a record, so this route is left alone. */
 app.post('/export', (req, res) => {
   lines().pipe(res.type('text/plain'));
@@ -91,6 +114,27 @@ app.post('/mistake', idempotent(async (req, db) => {
 
 function lines() {
   return Readable.from([0, 1, 2].map((n) => `line ${n}\n`));
+}
+
+/** The document that was sent. */
+function jsonOf(req) {
+  if (!req.is(['json', '+json'])) {
+    refuse(415, 'this takes JSON');
+  }
+  try {
+    return Object(JSON.parse(req.body));
+  } catch {
+    return refuse(400, 'this is no JSON');
+  }
+}
+
+function whole(number, most) {
+  return Number.isInteger(number) && number >= 1 && number <= most;
+}
+
+/** An error as http-errors makes it: the refusal is stored, and replayed. */
+function refuse(status, message) {
+  throw Object.assign(new Error(message), { status, expose: true });
 }
 
 function answer(status, document, headers) {

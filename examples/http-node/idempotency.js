@@ -18,7 +18,10 @@
  * What is stored, by the status of the answer:
  *
  *     2xx, 3xx   the answer, with the handler's rows
- *     4xx        the answer alone: a refusal is replayed too, and leaves no rows
+ *     4xx        the answer alone: a refusal is replayed too, and leaves no rows.  An
+ *                error of http-errors (expose, status 4xx) is an answer of that status
+ *     408, 425,  nothing: they ask for another try.  All rolls back, or the claim is
+ *     429        released, and the same key runs again
  *     5xx, or    nothing where databaseOnly: all of it rolls back, and the same key
  *     exception  runs again.  Else "unknown": the key waits for somebody to find out
  *
@@ -30,7 +33,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import express from 'express';
 import pg from 'pg';
-import { NotDone, Refused, answerFor, keyOf, problem } from './answers.js';
+import { NotDone, Refused, answerFor, answerThrown, keyOf, problem } from './answers.js';
 
 // Never cookies or credentials.
 const REPLAYED_HEADERS = ['content-type', 'location', 'etag', 'link'];
@@ -46,7 +49,9 @@ const LOOKUP = 'SELECT * FROM idem_lookup($1, $2, $3)';
 
 // No JSON, or none that jsonb holds.
 const NOT_JSONB = ['22P02', '22P05', '22003', '54000', '54001'];
-const UNAVAILABLE = /^(08|40|53|57P|25006)/;
+const UNAVAILABLE = /^(08|40|53|57P|57014|25006)/;
+
+const TRY_AGAIN = [408, 425, 429];
 
 /**
  * pool: a pg.Pool; principal(req): the authenticated user; scope: what keys are
@@ -101,7 +106,7 @@ export function idempotency({ pool, principal, scope = 'http', lease = '60 s', m
     }
     const owned = new Claim(pool, request.identity, record);
     try {
-      const answer = await handler(req, owned);
+      const answer = await respond(() => handler(req, owned));
       return owned.settled ? answer : await owned.settle(() => answer);
     } catch (error) {
       if (error instanceof NotDone) {
@@ -114,8 +119,11 @@ export function idempotency({ pool, principal, scope = 'http', lease = '60 s', m
 
   /** Who asks for what, under which key. */
   async function identify(req, res) {
-    await readBody(req, res); // to a Buffer in req.body
-    const body = req.body ?? Buffer.alloc(0);
+    await readBody(req, res); // to a Buffer in req.body, unless it has been read already
+    const body = rawBody(req);
+    if (body.length > maxBody) {
+      throw new Refused(problem('request-too-large'));
+    }
     const user = principal(req);
     if (!user) { // or all who are not logged in would share their keys
       throw new Refused(problem('not-authenticated'));
@@ -179,11 +187,28 @@ class Claim {
 /** The handler's answer; of a refusal its rows are rolled back. */
 async function work(db, handler) {
   await db.query('SAVEPOINT work');
-  const answer = await handler();
+  const answer = await respond(handler);
+  if (TRY_AGAIN.includes(answer.status)) {
+    throw new NotDone(answer);
+  }
+  await db.query(answer.status >= 400 ? 'ROLLBACK TO work' : 'RELEASE work');
+  return answer;
+}
+
+/** The handler's answer, be it returned or thrown. */
+async function respond(handler) {
+  let answer;
+  try {
+    answer = await handler();
+  } catch (error) {
+    answer = answerThrown(error);
+    if (!answer) {
+      throw error;
+    }
+  }
   if (!(answer.body == null || typeof answer.body === 'string' || Buffer.isBuffer(answer.body))) {
     throw new TypeError('a stream cannot be stored: do not wrap this route');
   }
-  await db.query(answer.status >= 400 ? 'ROLLBACK TO work' : 'RELEASE work');
   return answer;
 }
 
@@ -245,6 +270,20 @@ function refusal(error) {
 function isAway(error) {
   return error instanceof pg.DatabaseError ? UNAVAILABLE.test(error.code)
     : /ECONN|EPIPE|ENOENT|terminated|timeout/.test(`${error.code} ${error.message}`);
+}
+
+/** The bytes that were sent.  Two requests whose bytes are gone would look the same. */
+function rawBody(req) {
+  const body = req.rawBody ?? req.body;
+  const announced = req.get('Transfer-Encoding') || Number(req.get('Content-Length')) > 0;
+  if (body === undefined && !announced) {
+    return Buffer.alloc(0);
+  }
+  if (!Buffer.isBuffer(body)) {
+    throw new Error('idempotency: something else has read the body. Mount idempotent routes before'
+      + ' body parsers, or keep the bytes in req.rawBody by their option verify');
+  }
+  return body;
 }
 
 function textOf(body) {

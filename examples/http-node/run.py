@@ -13,5 +13,14 @@ sys.path.insert(0, str(HERE.parent / "http"))
 
 from conformance import main  # noqa: E402
 
+
+def parsed_bodies(check, shop):
+    """A parser that keeps no bytes must not come first, and the log says so."""
+    reply = shop.alice.send("/mistake/parsed", "x-1", {"n": 1})
+    check.that(reply.status == 500 and not shop.state("x-1")
+               and "before body parsers" in shop.server.log.read_text(),
+               "a body whose bytes are gone: 500, and the log says what to do", reply)
+
+
 if __name__ == "__main__":
-    main(HERE, ["node", HERE / "app.js"])
+    main(HERE, ["node", HERE / "app.js"], [parsed_bodies])

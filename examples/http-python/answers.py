@@ -25,7 +25,8 @@ KINDS = {  # status, title, and Retry-After only where waiting is known to help
 
 
 # A string of RFC 9651, with parameters that we ignore; or the bare value that many send.
-QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"(?:; *[a-z*][a-z0-9_.*-]*(?:=[^\s;",]+)?)*')
+TEXT = r'"((?:[ !#-\[\]-~]|\\["\\])*)"'
+QUOTED = re.compile(rf'{TEXT}(?:; *[a-z*][a-z0-9_.*-]*(?:=%?{TEXT}|=[^\s;",]+)?)*')
 BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")
 
 

@@ -15,11 +15,15 @@ What is stored, by the status of the answer:
 
     2xx, 3xx   the answer, with the handler's rows
     4xx        the answer alone: a refusal is replayed too, and leaves no rows
+    408, 425,  nothing: they ask for another try.  All rolls back, or the claim is
+    429        released, and the same key runs again
     5xx, or    nothing where database_only: all of it rolls back, and the same key
     exception  runs again.  Else "unknown": the key waits for somebody to find out
 
-Raise NotDone where nothing was sent or done for certain: the same key runs
-again, leased or not.  A stream cannot be stored: leave such a route unwrapped.
+An HTTPException of Werkzeug, as abort() and get_json() raise it, is an answer of
+its status like one that is returned.  Raise NotDone where nothing was sent or
+done for certain: the same key runs again, leased or not.  A stream cannot be
+stored: leave such a route unwrapped.
 """
 
 import functools
@@ -33,6 +37,7 @@ import psycopg
 from flask import current_app, make_response, request
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
+from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from answers import NotDone, Refused, answer_for, key_of, problem
@@ -50,7 +55,9 @@ FINISH = """
 LOOKUP = "SELECT * FROM idem_lookup(%(scope)s, %(key)s, %(principal)s)"
 
 NOT_JSONB = {"22P02", "22P05", "22003", "54000", "54001"}  # no JSON, or none that jsonb holds
-UNAVAILABLE = re.compile("08|40|53|57P|25006")
+UNAVAILABLE = re.compile("08|40|53|57P|57014|25006")
+
+TRY_AGAIN = {408, 425, 429}
 
 
 class Idempotency:
@@ -105,7 +112,7 @@ class Idempotency:
             return answer_for(record)
         owned = Claim(self.pool, identity | {"token": record.token}, record)
         try:
-            response = handler(owned)
+            response = respond(handler, owned)
             return response if owned.settled else owned.settle(lambda _: response)
         except NotDone as error:
             state, response = "released", error.response
@@ -130,11 +137,19 @@ class Idempotency:
             sha256=None if as_json else hashlib.sha256(body).hexdigest())
 
     def read_body(self):
-        stream, body = get_input_stream(request.environ), b""
-        while len(body) <= self.max_body and (more := stream.read(self.max_body + 1 - len(body))):
-            body += more
+        if "stream" in vars(request):
+            body = body_read_before()
+        else:
+            body = self.read_at_most(self.max_body + 1)
         if len(body) > self.max_body:
             raise Refused(problem("request-too-large"))
+        return body
+
+    def read_at_most(self, size):
+        """And put it back, for the handler."""
+        stream, body = get_input_stream(request.environ), b""
+        while more := stream.read(size - len(body)):
+            body += more
         request.environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         return body
 
@@ -176,11 +191,25 @@ class Claim:
 def work(db, handler):
     """The handler's answer; of a refusal its rows are rolled back."""
     with db.transaction() as savepoint:
-        response = make_response(handler(db))
-        if response.is_streamed:
-            raise TypeError("a stream cannot be stored: do not wrap this route")
+        response = respond(handler, db)
+        if response.status_code in TRY_AGAIN:
+            raise NotDone(response)
         if response.status_code >= 400:
             raise psycopg.Rollback(savepoint)
+    return response
+
+
+def respond(handler, argument):
+    """The handler's answer, be it returned or raised."""
+    try:
+        answer = handler(argument)
+    except HTTPException as error:
+        answer = current_app.handle_http_exception(error)  # the application's page, if it has one
+        if isinstance(answer, HTTPException):
+            answer = answer.get_response()
+    response = make_response(answer)
+    if response.is_streamed:
+        raise TypeError("a stream cannot be stored: do not wrap this route")
     return response
 
 
@@ -216,6 +245,15 @@ def database_problem(error):
         current_app.logger.warning("database unavailable: %s", error)
         return problem("unavailable")
     raise error
+
+
+def body_read_before():
+    """Two requests whose bytes are gone would look the same."""
+    body = request.get_data()
+    if not body and (request.content_length or "Transfer-Encoding" in request.headers):
+        raise RuntimeError("something else has read the body: let it use request.get_data()"
+                           " before request.form or request.stream, which keep no bytes")
+    return body
 
 
 def is_text(body):

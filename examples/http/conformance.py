@@ -6,6 +6,7 @@ POOL_TIMEOUT and LEASE.
 """
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ import races  # noqa: E402
 import transcript  # noqa: E402
 from provider import Provider  # noqa: E402
 from stage import Checks, Program, Stage, free_ports  # noqa: E402
-from wire import Client  # noqa: E402
+from wire import Call, Client  # noqa: E402
 
 
 # So that no answer depends on how fast the machine is.
@@ -64,7 +65,17 @@ class Shop:
         return found[0][0] if found else None
 
 
-def main(directory, command):
+def standalone(check, shop):
+    """The provider that a README starts to go with its server."""
+    port, = free_ports(1)
+    Program(shop.stage, "provider", [HERE / "provider.py", port], {}, port).start()
+    body = json.dumps({"reference": "r", "amount": 500}).encode()
+    reply = Call(port, "POST", "/charges", body).send().answer()
+    check.same(reply.status, 500, "the provider runs on its own as well")
+
+
+def main(directory, command, more=()):
+    """more: what to check(check, shop) of this server alone."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--tap", action="store_true", help="print TAP")
     options.add_argument("--keep", action="store_true", help="keep the database and the log")
@@ -76,8 +87,8 @@ def main(directory, command):
     try:
         shop = Shop(stage, command)
         transcript.check(check, shop, directory / "README.md")
-        for part in (protocol, races, faults):
-            part.check(check, shop)
+        for part in (standalone, protocol.check, *more, races.check, faults.check):
+            part(check, shop)
     finally:
         stage.clear(arg.keep)
     sys.exit(0 if check.close() else 1)

@@ -13,7 +13,7 @@ from wire import broken_off
 
 def check(check, shop):
     for part in (hung_up_early, hung_up_order, hung_up_payment, replaced, killed_order,
-                 killed_payment, database_away, claim_answer_lost):
+                 killed_payment, cancelled, database_away, claim_answer_lost):
         part(check, shop)
 
 
@@ -98,6 +98,23 @@ def killed_payment(check, shop):
     check.that((reply.status, reply.body, reply.replayed) == (201, b'{"charge":"found"}', True)
                and reply.headers["content-type"] == "application/json",
                "leased: the operator has asked the provider, and the retry gets that answer", reply)
+
+
+def cancelled(check, shop):
+    """As by statement_timeout."""
+    item = shop.stock("cancelled")
+    body = {"item": item, "qty": 1}
+    with holding_orders(shop) as inside:
+        call = shop.alice.call("/orders", "f-9", body).send()
+        wait_until(inside)
+        shop.rows("SELECT pg_cancel_backend(pid) FROM pg_locks"
+                  " WHERE relation = 'orders'::regclass AND NOT granted")
+        reply = call.answer()
+    check.that(reply.verdict == (503, "unavailable") and reply.headers.get("retry-after"),
+               "a statement is cancelled: 503 with Retry-After", reply)
+    reply = shop.alice.send("/orders", "f-9", body)
+    check.that(reply.status == 201 and not reply.replayed and shop.orders(item) == 1,
+               "and the same key runs")
 
 
 def database_away(check, shop):

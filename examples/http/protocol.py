@@ -8,7 +8,8 @@ JSON = "application/json"
 
 
 def check(check, shop):
-    for part in (keys, users, replays, mismatches, database_only, leased, limits, streams):
+    for part in (keys, users, replays, mismatches, database_only, leased, refusals, try_again,
+                 read_before, limits, streams):
         part(check, shop)
 
 
@@ -25,6 +26,7 @@ def keys(check, shop):
             ("UTF-8 in a string", '"schlüssel"'), ("UTF-8, bare", "schlüssel"),
             ("a byte that is no text", b"\xff"), ("a display string", '%"f%c3%bc"'),
             ("bytes", ":cHJldGVuZA==:;"), ("parameters that are none", '"a"; B'),
+            ("a parameter that is half a string", '"a"; b="c'),
             ("256 bytes", f'"{"k" * 256}"'), ("4000 bytes", "k" * 4000)]:
         reply = send("/orders", key, tea)
         check.same(reply and reply.verdict, (400, "idempotency-key-invalid"), f"key is {what}: 400")
@@ -35,7 +37,9 @@ def keys(check, shop):
 
     for what, key, stored in [
             ("a string", '"key 1"', "key 1"), ("with escapes", r'"say \"a\\b\""', r'say "a\b"'),
-            ("with parameters", '"key 2"; v=1;w', "key 2"), ("bare", "key-3", "key-3"),
+            ("with parameters", '"key 2"; v=1;w', "key 2"),
+            ("with parameters that are strings", r'"key 4"; a="x; \"y\"";b=%"%c3%bc";c', "key 4"),
+            ("bare", "key-3", "key-3"),
             ("a UUID", "8e03978e-40d5-43e8-bc93-6894a57f9324", None),
             ("255 bytes", "k" * 255, None)]:
         reply = send("/orders", key, tea)
@@ -127,8 +131,9 @@ def database_only(check, shop):
     check.that(send("/orders", "d-2", tin).status == 201 and shop.orders("tin") == 1,
                "so the same key runs again")
 
-    broken = {"item": "tin", "qty": 2000}  # the handler's INSERT fails
-    check.same(send("/orders", "d-3", broken).status, 500, "an exception: 500")
+    rows("ALTER TABLE orders RENAME TO elsewhere")  # the handler's INSERT fails
+    check.same(send("/orders", "d-3", tin).status, 500, "an exception: 500")
+    rows("ALTER TABLE elsewhere RENAME TO orders")
     check.that(shop.state("d-3") is None and shop.orders("tin") == 1, "and nothing is stored")
 
 
@@ -176,6 +181,61 @@ def leased(check, shop):
     check.that(paid[0].status == 201 and paid[1].replayed and paid[0].essence == paid[1].essence
                and asked() == 4, "so the retry pays")
     check.same(shop.value("SELECT count(*) FROM payments"), 1, "one payment in our book")
+
+
+def refusals(check, shop):
+    """Of what the handler raises before anything is done, the client hears why."""
+    before = len(shop.provider.asked)
+    bad = [("no JSON", b"garbage", "text/plain", {400, 415}),
+           ("missing", b"", JSON, {400}), ("no text", b'{"amount": "\xff"}', JSON, {400, 422}),
+           ("empty", {}, JSON, {422}), ("no object", [1], JSON, {422}),
+           ("null", b"null", JSON, {422}),
+           ("nested too deeply", b"[" * 3000 + b"]" * 3000, JSON, {422}),
+           ("of the wrong type", {"amount": "1", "item": 1, "qty": True}, JSON, {422}),
+           ("beyond the bounds", {"amount": 10**6, "item": "tea", "qty": 2000}, JSON, {422})]
+    for target in "/payments", "/orders":
+        for number, (what, body, kind, wanted) in enumerate(bad):
+            key = f"b{target}-{number}"
+            first, again = (shop.alice.send(target, key, body, kind) for _ in range(2))
+            check.that(first.status in wanted and not first.replayed and again.replayed
+                       and again.essence == first.essence and shop.state(key) == "failed",
+                       f"{target} with a body that is {what}: refused, and replayed", first)
+    check.that(len(shop.provider.asked) == before and not shop.value(
+        "SELECT count(*) FROM idem_unresolved WHERE key LIKE 'b/%'"),
+        "the provider was not asked, and nobody has to find out")
+
+
+def try_again(check, shop):
+    """A 429 that is replayed for a day would be no invitation to come again."""
+    item = shop.stock("rushed")
+    shop.rows("UPDATE stock SET rushed = true WHERE item = 'rushed'")
+    order = "/orders", "t-1", {"item": item, "qty": 1}
+    payment = "/payments", "t-2", {"amount": 429}
+    for what, request, state in ("database only", order, None), ("leased", payment, "released"):
+        reply = shop.alice.send(*request)
+        check.that(reply.status == 429 and reply.headers.get("retry-after") == "5"
+                   and shop.state(request[1]) == state, f"{what}: a 429 goes out, unstored", reply)
+    check.same(shop.orders(item), 0, "no rows")
+    shop.rows("UPDATE stock SET rushed = false WHERE item = 'rushed'")
+    for what, request in ("database only", order), ("leased", payment):
+        reply = shop.alice.send(*request)
+        check.that(reply.status == 201 and not reply.replayed, f"{what}: the same key runs", reply)
+
+    check.same(shop.alice.send("/payments", "t-3", {"amount": 501}).status, 502,
+               "a page instead of a verdict is none: 502")
+    check.same(shop.state("t-3"), "unknown", "and unknown")
+
+
+def read_before(check, shop):
+    """What looked at the body before the middleware has left it the bytes."""
+    for what, body in ("first", {"n": 1}), ("again", b'{ "n": 1.0 }'), ("other", {"n": 2}):
+        reply = shop.alice.send("/parsed", "a-1", body)
+        check.that((reply.verdict == (422, "idempotency-key-reused")) if what == "other" else
+                   (reply.status, json.loads(reply.body), reply.replayed)
+                   == (200, {"got": {"n": 1}}, what == "again"),
+                   f"a body read before: {what}", reply)
+    check.same(shop.alice.send("/parsed", "a-2", {"n": "x" * 131072}).status, 413,
+               "and no larger than any other")
 
 
 def limits(check, shop):

@@ -1,11 +1,16 @@
+#!/usr/bin/python3
 """A payment provider to test against: counts what it is asked for, and can be
 made to wait, so that a test decides what happens while a call is out.
 
 POST /charges {"reference": ..., "amount": ...}: 402 above 5000; 500 for 500,
-after charging all the same; 201 otherwise.
+after charging all the same; for 501 a page that is no JSON; 429 the first time
+that it is asked for 429; 201 otherwise.
+
+On its own: provider.py PORT
 """
 
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -28,12 +33,17 @@ class Provider:
         self.server.server_close()
 
     def charge(self, reference, amount):
+        first = reference not in self.asked
         self.asked.append(reference)
         self.gate.wait()
         if amount > 5000:
             return 402, {"error": "declined"}
         if amount == 500:
             return 500, {"error": "please try again"}
+        if amount == 501:
+            return 501, "<title>Not today</title>"
+        if amount == 429 and first:
+            return 429, {"error": "not so fast"}
         return 201, {"charge": f"ch_{len(self.asked)}"}
 
 
@@ -47,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         status, document = self.server.provider.charge(**request)
-        body = json.dumps(document).encode()
+        body = (document if isinstance(document, str) else json.dumps(document)).encode()
         try:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -58,3 +68,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+if __name__ == "__main__":
+    Provider(int(sys.argv[1]))
+    threading.Event().wait()

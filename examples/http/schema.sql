@@ -6,7 +6,8 @@
 -- to be counted.
 CREATE TABLE stock (
     item      text PRIMARY KEY,
-    left_over int CHECK (left_over >= 0)    -- null: being counted just now
+    left_over int CHECK (left_over >= 0),   -- null: being counted just now
+    rushed    boolean NOT NULL DEFAULT false -- too many buyers just now
 );
 CREATE TABLE orders (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
