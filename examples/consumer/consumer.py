@@ -51,8 +51,22 @@ class Delivery(NamedTuple):
     order: dict
 
 
-class Trouble(Exception):
-    """Something that may work the next time."""
+class Malformed(Exception):
+    """No later delivery of the message will be any better."""
+
+
+def parse(message, body):
+    """The order in a message.  Whatever the database would choke on is found
+    here, or it would come back for ever, with the batch that it is in."""
+    try:
+        order = json.loads(body)
+        sku, qty = order["sku"], order["qty"]
+        sku.encode()  # not the half of a character
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise Malformed(error) from None
+    if not message or "\0" in sku or type(qty) is not int or not 0 < qty < 2**31:
+        raise Malformed("no message_id, sku or qty")
+    return {"message": message, "sku": sku, "qty": qty}
 
 
 class Consumer:
@@ -68,14 +82,23 @@ class Consumer:
         self.channel.basic_qos(prefetch_count=2 * self.batch)
         for method, properties, body in self.channel.consume(QUEUE, inactivity_timeout=0.1):
             if method:
-                order = {"message": properties.message_id, **json.loads(body)}
-                waiting.append(Delivery(method.delivery_tag, properties.message_id,
-                                        method.redelivered, order))
+                waiting += self.receive(method, properties.message_id, body)
             if waiting and (len(waiting) == self.batch or not method):
                 self.take(waiting)
                 waiting = []
             if self.ending:
                 return  # what else was delivered goes back to the queue
+
+    def receive(self, method, message, body):
+        """The delivery; none if there is no point in it, which goes to the queue's
+        dead-letter exchange."""
+        try:
+            order = parse(message, body)
+        except Malformed:
+            log("rejected", message or "")
+            self.channel.basic_reject(method.delivery_tag, requeue=False)
+            return []
+        return [Delivery(method.delivery_tag, message, method.redelivered, order)]
 
     def take(self, deliveries):
         last = deliveries[-1].tag
@@ -83,10 +106,14 @@ class Consumer:
             log("delivered again" if delivery.again else "delivered", delivery.message)
         try:
             new = self.ship(deliveries)
-        except Trouble:  # all has rolled back, marks included: let them come again
+        except psycopg.Error:
+            # All has rolled back, marks included: let them come again.  If it was COMMIT's
+            # answer that got lost, they find the marks.
             for delivery in deliveries:
                 log("sent back", delivery.message)
             self.channel.basic_nack(last, multiple=True, requeue=True)
+            if self.db.closed:
+                raise  # whoever started us does so again, with a new connection
             return
         self.fate.strikes("between COMMIT and acknowledgement")
         self.channel.basic_ack(last, multiple=True)
@@ -101,7 +128,7 @@ class Consumer:
             self.fate.strikes("between mark and effects")
             orders = {delivery.message: delivery.order for delivery in deliveries}
             self.db.execute(EFFECTS, (json.dumps([orders[message] for message in new]),))
-            self.fate.troubles(deliveries)
+            self.fate.troubles(self.db, deliveries)
             self.fate.strikes("before COMMIT")
         return new
 
@@ -115,7 +142,7 @@ class Consumer:
 
 class Fate:
     """Strikes at one point, once so many deliveries have come by; and now and
-    then makes a fresh delivery fail."""
+    then lets a fresh delivery meet a deadlock."""
 
     def __init__(self, point=None, countdown=0, trouble=0.0, seed=0):
         self.point, self.countdown, self.trouble = point, countdown, trouble
@@ -128,9 +155,9 @@ class Fate:
                 log("killed", point)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def troubles(self, deliveries):
+    def troubles(self, db, deliveries):
         if not any(delivery.again for delivery in deliveries) and self.luck.random() < self.trouble:
-            raise Trouble
+            db.execute("DO $$ BEGIN RAISE deadlock_detected; END $$")
 
 
 def log(what, which=""):

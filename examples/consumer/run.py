@@ -33,6 +33,11 @@ KILLS_AT_A_POINT = 6      # of each
 KILLS_AT_RANDOM = 12
 PATIENCE = 600            # seconds after which a scenario that hangs is a failure
 TRAPPED, LOST = 200, 5    # messages of the autocommit round, and kills in it
+MALFORMED = [(None, b'{"sku": "sku-1", "qty": 1}'), ("x-1", b"{"), ("x-2", b"[" * 10**5),
+             ("x-3", b"[]"), ("x-4", b'{"sku": "sku-1"}'), ("x-5", b'{"sku": 1, "qty": 1}'),
+             ("x-6", b'{"sku": "\\u0000", "qty": 1}'), ("x-7", b'{"sku": "\\ud800", "qty": 1}'),
+             ("x-8", b'{"sku": "sku-1", "qty": "1"}'), ("x-9", b'{"sku": "sku-1", "qty": 1e0}'),
+             ("x-10", b'{"sku": "sku-1", "qty": 2147483648}'), ("x-11", b"\xff")]
 
 
 class Queue:
@@ -45,8 +50,10 @@ class Queue:
 
     def publish(self, copies):
         for message, order in copies:
-            self.channel.basic_publish("", QUEUE, json.dumps(order),
-                                       pika.BasicProperties(message_id=message))
+            self.put(message, json.dumps({**order, "message": "what the body calls itself"}))
+
+    def put(self, message, body):
+        self.channel.basic_publish("", QUEUE, body, pika.BasicProperties(message_id=message))
 
     def look(self):
         """How many messages are ready, and how many consumers are connected."""
@@ -70,6 +77,8 @@ class Story:
                   for _ in range(self.luck.choices([1, 2, 3, 4], [50, 30, 15, 5])[0])]
         self.luck.shuffle(copies)
         self.published = len(copies)
+        for message, body in MALFORMED:
+            self.queue.put(message, body)
         self.queue.publish(copies)
 
         crew = [self.consumer(f"consumer-{n}") for n in range(len(BATCHES))]
@@ -156,6 +165,9 @@ def judge(check, story):
         check.that(killed[point] > 0, f"consumers were killed {point}")
     for what in ("delivered again", "sent back", "refused as a duplicate"):
         check.that(said[what] > 0, f"messages were {what}")
+    check.same({which for what, which in told if what == "rejected"},
+               {message or "" for message, _ in MALFORMED},
+               "malformed messages were rejected, and held up no other")
     twice = [message for message, number in Counter(row[0] for row in effects).items()
              if number > 1]
     check.that(not twice, "no message took effect twice", twice[:20])
