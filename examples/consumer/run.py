@@ -110,9 +110,32 @@ class Story:
             # not before the queue has back what was not acknowledged: it is next, and
             # must not be what the following strike hits
             wait_until(lambda: not program.running() and self.queue.look()[1] == 0)
-        self.begin(program, 1, "--autocommit")
-        wait_until(lambda: self.queue.look()[0] == 0)
-        program.end()  # not killed: that might lose one more
+        self.run_dry(program, "--autocommit")
+
+    def lose_the_connection(self):
+        """The database ends it in the middle of the work; returns the consumer."""
+        self.queue.publish(self.invent("c", 1).items())
+        program = self.consumer("disconnected")
+        with self.stage.connect(autocommit=False) as conn:
+            conn.execute("LOCK TABLE parcels IN SHARE MODE")
+            self.begin(program, 1)
+            wait_until(lambda: self.stage.rows(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks"
+                " WHERE relation = 'parcels'::regclass AND NOT granted"))
+            wait_until(lambda: not program.running() and self.queue.look()[1] == 0)
+        self.run_dry(self.consumer("reconnected"))
+        return program
+
+    def run_dry(self, program, *options):
+        """Until nothing is ready, nor comes back when the consumer has ended.  It is
+        not killed: in autocommit that might lose one more."""
+        while True:
+            self.begin(program, 1, *options)
+            wait_until(lambda: self.queue.look()[0] == 0)
+            program.end()
+            wait_until(lambda: self.queue.look()[1] == 0)
+            if self.queue.look()[0] == 0:
+                return
 
     def invent(self, prefix, number):
         return {f"{prefix}-{n}": {"sku": f"sku-{self.luck.randrange(20)}",
@@ -124,7 +147,7 @@ class Story:
     def begin(self, program, batch, *fate):
         if program.running():
             return
-        if program.child and program.child.returncode != -signal.SIGKILL:
+        if program.child and program.child.returncode not in (0, -signal.SIGKILL):
             raise RuntimeError(f"{program.name} has ended:\n{program.log.read_text()[-2000:]}")
         self.incarnations += 1
         argv = ["/usr/bin/python3", HERE / "consumer.py", "--port", self.broker.port,
@@ -189,6 +212,13 @@ def judge_trap(check, story):
                f"the trap: in autocommit {LOST} kills between mark and effects lose {LOST}")
 
 
+def judge_connection(check, story, program):
+    check.that("sent back|c-0" in program.log.read_text() and program.child.returncode == 1,
+               "a consumer whose connection is lost sends its work back, and ends")
+    check.same(story.stage.value("SELECT count(*) FROM parcels WHERE message = 'c-0'"), 1,
+               "the next one does that work, once")
+
+
 def tell(check, story, said, killed, deliveries, effects):
     def line(number, what):
         check.say(f"  {number:6}  {what}")
@@ -232,6 +262,7 @@ def main():
         judge(check, story)
         story.fall_into_the_trap()
         judge_trap(check, story)
+        judge_connection(check, story, story.lose_the_connection())
     finally:
         stage.clear(arg.keep)
     sys.exit(0 if check.close() else 1)
