@@ -182,12 +182,19 @@ typedef struct IdemTarget
 	IdemDefaults defaults;
 } IdemTarget;
 
-/* The first three arguments of a client's call; the scope must be open to the user. */
+/* The record that the first three arguments name. */
 static void
-client_target(FunctionCallInfo fcinfo, IdemTarget *target)
+name_target(FunctionCallInfo fcinfo, IdemTarget *target)
 {
 	idem_arg_identity(fcinfo, &target->key);
 	target->table = idem_table_of(fcinfo->flinfo->fn_oid);
+}
+
+/* That of a client's call: the scope must be open to the user. */
+static void
+client_target(FunctionCallInfo fcinfo, IdemTarget *target)
+{
+	name_target(fcinfo, target);
 	idem_policy_admit(target->table, target->key.part[0], &target->defaults);
 }
 
@@ -212,11 +219,10 @@ open_for_client(FunctionCallInfo fcinfo, IdemStore *s, bool writing)
 static void
 open_for_operator(FunctionCallInfo fcinfo, IdemStore *s)
 {
-	IdemKey		key;
+	IdemTarget	target;
 
-	idem_arg_identity(fcinfo, &key);
-	idem_store_open(s, idem_table_of(fcinfo->flinfo->fn_oid), true);
-	idem_store_set_key(s, &key);
+	name_target(fcinfo, &target);
+	open_target(&target, s, true);
 }
 
 static Datum
@@ -644,8 +650,7 @@ idem_takeover(PG_FUNCTION_ARGS)
 	IdemRequest req = {.kind = REQUEST_TAKEOVER};
 
 	require_writable("idem_takeover()");
-	idem_arg_identity(fcinfo, &target.key);
-	target.table = idem_table_of(fcinfo->flinfo->fn_oid);
+	name_target(fcinfo, &target);
 	idem_policy_defaults(target.table, target.key.part[0], &target.defaults);
 	req.claim.lease = idem_arg_lease(fcinfo, 3, target.defaults.lease);
 	req.wait = idem_arg_wait(fcinfo, 4, target.defaults.wait);

@@ -47,7 +47,7 @@ older_server()
 		printf '%s\n' "$dir/pg_config"
 		return
 	fi
-	cache=${IDEMPOTENCY_ROOTS:-${XDG_CACHE_HOME:-/var/cache}/idempotency}
+	cache=$(cache_dir)
 	dir=$cache/postgresql-$1
 	mkdir -p "$cache"
 	(

@@ -180,6 +180,17 @@ report()
 	((total_passed > 0 && total_failed == 0))
 }
 
+# One after the other, whatever becomes of each.
+prove_programs()
+{
+	local file status=0
+
+	for file in "$@"; do
+		prove_program "$file" || status=1
+	done
+	return "$status"
+}
+
 # An executable that prints TAP, in a database of its own.
 prove_program()
 {

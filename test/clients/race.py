@@ -18,7 +18,6 @@ told of a key, by its own work or by a replay, is the same, byte for byte.
 """
 
 import collections
-import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +28,7 @@ import psycopg
 from lib import languages, tap
 from lib.pooler import SESSIONS, Pooler
 
-SEED = int(os.environ.get("CLIENTS_SEED") or random.SystemRandom().randrange(1 << 31))
-SCALE = float(os.environ.get("CLIENTS_SCALE") or 1)
-
-KEYS = max(1, round(200 * SCALE))       # of each flow
+KEYS = tap.scaled(200)                  # of each flow
 TIMES = 3                               # each driver claims each key
 HOT = 10                                # keys of each flow that all are at, more or less
 
@@ -69,7 +65,7 @@ class Racer:
 
     def __init__(self, driver, number, course, address):
         self.driver = driver
-        self.turns = list(turns(random.Random(f"{SEED}/{course}/{driver.name}"), number))
+        self.turns = list(turns(random.Random(f"{tap.SEED}/{course}/{driver.name}"), number))
         self.process = driver.start("runner", driver.pooled, driver.name, address=address)
         self.outcomes = collections.Counter()
         self.answers = []               # (flow, key, body)
@@ -167,7 +163,7 @@ def race(course, drivers, address, connected):
 
 
 def main():
-    tap.note(f"CLIENTS_SEED={SEED} CLIENTS_SCALE={SCALE:g}")
+    tap.begin()
     drivers = []
     for driver in languages.chosen():
         complaint = driver.build()

@@ -18,13 +18,8 @@ packages_clients()
 # Each test finds what an earlier one has compiled.
 suite_clients()
 {
-	local file status=0
-
 	npm_modules "$repository/test/clients" clients-node
 	ln -s "$node_modules" test/clients/node_modules
 	export CLIENTS_BUILT=$work_dir/clients
-	for file in "$@"; do
-		prove_program "$file" || status=1
-	done
-	return "$status"
+	prove_programs "$@"
 }

@@ -26,5 +26,5 @@ foreign_node()
 
 suite_docs()
 {
-	prove_program "$1"
+	prove_programs "$@"
 }

@@ -28,11 +28,6 @@ clang_runtime()
 # which the private copy does not have.
 suite_fuzz()
 {
-	local file status=0
-
 	export FUZZ_PG_CONFIG=$pg_config
-	for file in "$@"; do
-		prove_program "$file" || status=1
-	done
-	return "$status"
+	prove_programs "$@"
 }

@@ -13,10 +13,5 @@ packages_monitor()
 
 suite_monitor()
 {
-	local file status=0
-
-	for file in "$@"; do
-		prove_program "$file" || status=1
-	done
-	return "$status"
+	prove_programs "$@"
 }

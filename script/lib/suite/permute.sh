@@ -12,5 +12,5 @@ packages_permute()
 
 suite_permute()
 {
-	prove_program "$1"
+	prove_programs "$@"
 }

@@ -12,10 +12,5 @@ packages_stress()
 # One after the other: each wants the machine for itself.
 suite_stress()
 {
-	local file status=0
-
-	for file in "$@"; do
-		prove_program "$file" || status=1
-	done
-	return "$status"
+	prove_programs "$@"
 }

@@ -44,6 +44,7 @@ def ok(passed, name, details=()):
     if not passed:
         for line in list(details)[:SHOWN]:
             note(line)
+    return passed
 
 
 def equal(have, want, name):
