@@ -28,7 +28,8 @@ FULL = {
     "killed": dict(rounds=5, kills=8, concurrency=16, patience=15),
     "storm": dict(rounds=20, waiters=64, hold=200),
     "growth": dict(sizes=[10000, 1000000, 20000000], rounds=5, seconds=5, expired=1000),
-    "steady": dict(seconds=600, rate=1000, ttl=180, sweep=5, naptime="1min", backlog=200000),
+    "steady": dict(seconds=600, rate=1000, ttl=180, sweep=5, batch=1000, pause="0",
+                   naptime="1min", backlog=200000),
     "bytes": dict(records=40000),
     "memory": dict(calls=1000000, warm=20000),
 }
@@ -39,7 +40,8 @@ QUICK = {
     "killed": dict(rounds=1, kills=2, concurrency=16, patience=3),
     "storm": dict(rounds=2, waiters=64, hold=200),
     "growth": dict(sizes=[2000, 20000], rounds=2, seconds=1, expired=250),
-    "steady": dict(seconds=10, rate=200, ttl=3, sweep=1, naptime="1s", backlog=2000),
+    "steady": dict(seconds=10, rate=200, ttl=3, sweep=1, batch=100, pause="1 ms",
+                   naptime="1s", backlog=2000),
     "bytes": dict(records=1000),
     "memory": dict(calls=3000, warm=2000),
 }

@@ -26,6 +26,31 @@ def psql(sql, database=None, server=None):
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
+class Session:
+    """A connection that stays, for what a job of the application repeats."""
+
+    END = "-- end --"
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            ["psql", "-XAtq", "-v", "ON_ERROR_STOP=1"], text=True, bufsize=1,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def run(self, statement):
+        self.process.stdin.write("%s;\n\\echo '%s'\n" % (statement, self.END))
+        said = []
+        for line in self.process.stdout:
+            if line.rstrip("\n") == self.END:
+                return
+            said.append(line)
+        raise RuntimeError("psql: %s\n%s" % ("".join(said).strip(), statement))
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
 def value(sql, database=None):
     return psql(sql, database)[-1][0]
 

@@ -207,14 +207,14 @@ def steady(s, results):
                         met(s["p99_during"], 2 * s["p99_without"], least=False)])
     return """## Steady state
 
-%d s at %d claims per second (claim + finish in one transaction, durable), ttl %d s, a sweep every %d s,
-autovacuum_naptime %s and otherwise the settings of the table. %s records were claimed, %s swept in %d sweeps,
+%d s at %d claims per second (claim + finish in one transaction, durable), ttl %d s, `CALL idem_sweep_all(%d, '%s')`
+every %d s, autovacuum_naptime %s and otherwise the settings of the table. %s records were claimed, %s swept in %d sweeps,
 which took %.1f %% of the time; %d transactions met one. At the end %s records were live; "live" below is what
 they take in a table that never held anything else.
 
 ![sizes](../docs/bench-steady.svg)
 
-""" % (s["seconds"], s["rate"], s["ttl"], s["sweep"], s["naptime"], format(s["transactions"], ",d"),
+""" % (s["seconds"], s["rate"], s["ttl"], s["batch"], s["pause"], s["sweep"], s["naptime"], format(s["transactions"], ",d"),
        format(s["swept"], ",d"), s["sweeps"], 100 * s["sweep_share"], s["n_during"],
        format(live["records"], ",d")) + table(["", "measured", "target", "met"], rows)
 

@@ -1,8 +1,8 @@
 """Steady state: claims at a fixed rate, sweeps that must keep up, autovacuum on.
 
 The application claims and finishes in one transaction, with a commit that is
-durable; another session sweeps every few seconds until nothing is left.  Sizes are
-sampled all along, and every transaction's latency is logged.
+durable; another session calls idem_sweep_all every few seconds.  Sizes are sampled
+all along, and every transaction's latency is logged.
 """
 
 import bisect
@@ -11,6 +11,7 @@ import os
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from . import db
 from .calls import CALLS
@@ -23,6 +24,7 @@ def run(size, say):
             "SELECT pg_reload_conf()" % size.naptime, "postgres")
     try:
         samples, sweeps, transactions = load(size, say)
+        left = int(db.number("SELECT count(*) FROM idem_record"))
         live = live_size()
         capacity = sweep_capacity(size)
     finally:
@@ -32,14 +34,15 @@ def run(size, say):
     late = [s for s in samples if s["at"] > size.seconds / 2]
     return {
         "seconds": size.seconds, "rate": size.rate, "ttl": size.ttl, "sweep": size.sweep,
+        "batch": size.batch, "pause": size.pause,
         "naptime": size.naptime, "samples": samples, "live": live, "transactions": len(transactions),
         "table_most": max(s["table"] for s in late), "index_most": max(s["indexes"] for s in late),
         "p99_during": quantile(during, 0.99) if during else None,
         "p99_without": quantile(without, 0.99),
         "p50_during": quantile(during, 0.5) if during else None,
         "p50_without": quantile(without, 0.5), "n_during": len(during),
-        "swept": sum(s[2] for s in sweeps), "sweeps": len(sweeps),
-        "sweep_share": sum(end - begin for begin, end, _ in sweeps) / size.seconds,
+        "swept": len(transactions) - left, "sweeps": len(sweeps),
+        "sweep_share": sum(end - begin for begin, end in sweeps) / size.seconds,
         "capacity": capacity, "backlog": size.backlog,
     }
 
@@ -51,35 +54,35 @@ def load(size, say):
         ["pgbench", "-n", "-M", "prepared", "-f", db.script(script), "-c", "8", "-j", "2",
          "-R", str(size.rate), "-T", str(size.seconds), "-l", "--log-prefix", prefix],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    began, samples, sweeps, done = time.time(), [], [], threading.Event()
-    sweeper = threading.Thread(target=sweep_until, args=(done, size.sweep, sweeps))
-    sweeper.start()
-    while client.poll() is None:
-        samples.append(sample(began))
-        if len(samples) % 12 == 0:
-            say("%(at)d s: table %(table)d, indexes %(indexes)d" % samples[-1])
+    began, samples, done = time.time(), [], threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        sweeper = pool.submit(sweep_until, done, size)
         try:
-            client.wait(timeout=max(0.2, size.seconds / 120))
-        except subprocess.TimeoutExpired:
-            pass
-    done.set()
-    sweeper.join()
+            while client.poll() is None:
+                samples.append(sample(began))
+                if len(samples) % 12 == 0:
+                    say("%(at)d s: table %(table)d, indexes %(indexes)d" % samples[-1])
+                try:
+                    client.wait(timeout=max(0.2, size.seconds / 120))
+                except subprocess.TimeoutExpired:
+                    pass
+        finally:
+            done.set()
     if client.returncode != 0:
         raise RuntimeError("pgbench: " + client.stderr.read()[-2000:])
-    return samples, sweeps, logged(prefix)
+    return samples, sweeper.result(), logged(prefix)
 
 
-def sweep_until(done, pause, sweeps):
-    """Each sweep as (begin, end, records deleted), by the wall clock."""
-    while not done.wait(pause):
+def sweep_until(done, size):
+    """Each sweep as (begin, end), by the wall clock."""
+    sweeps = []
+    session = db.Session()
+    while not done.wait(size.sweep):
         begin = time.time()
-        deleted = 0
-        while True:
-            n, more = db.psql("SELECT deleted, more FROM idem_sweep(1000)")[0]
-            deleted += int(n)
-            if more == "f":
-                break
-        sweeps.append((begin, time.time(), deleted))
+        session.run("CALL idem_sweep_all(%d, '%s')" % (size.batch, size.pause))
+        sweeps.append((begin, time.time()))
+    session.close()
+    return sweeps
 
 
 def sample(began):
@@ -102,7 +105,7 @@ def logged(prefix):
 def split(transactions, sweeps):
     """Latencies of those that met a sweep, and of the others."""
     during, without = [], []
-    begins = [begin for begin, _, _ in sweeps]
+    begins = [begin for begin, _ in sweeps]
     for end, latency in transactions:
         last = bisect.bisect_right(begins, end) - 1
         met = last >= 0 and sweeps[last][1] >= end - latency / 1000
