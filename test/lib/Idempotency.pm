@@ -18,7 +18,7 @@ use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(new_node session await await_up
+our @EXPORT = qw(new_node session await
   start_pgbench finish_pgbench run_pgbench available mirror_server);
 
 # A running server with the extension in database postgres.
@@ -45,15 +45,6 @@ sub await
 {
 	my ($node, $sql) = @_;
 	$node->poll_query_until('postgres', $sql) or die "never true: $sql";
-	return;
-}
-
-# Wait until a server that restarts by itself takes connections again.
-sub await_up
-{
-	my ($node) = @_;
-	$node->poll_query_until('postgres', 'SELECT 1', '1')
-	  or die 'the server does not come back';
 	return;
 }
 

@@ -51,14 +51,28 @@ is(sql('SELECT count(*) FROM effect'), '0', 'no effect without its claim');
 
 # --- A worker is killed ------------------------------------------------------------
 
-# Killing a backend makes the server restart, which ends all sessions.
+# A crash makes the server start all its processes anew.  Until it has seen the
+# crash it takes connections, which it then ends.
+sub await_restart
+{
+	my ($process, $pid) = @_;
+	$node->poll_query_until('postgres',
+		"SELECT pid <> $pid FROM pg_stat_activity WHERE backend_type = '$process'")
+	  or die 'the server does not come back';
+	return;
+}
+
+# Killing a backend makes the server restart, which ends all sessions.  Right
+# before it is killed it may be sent a last statement.
 sub kill_backend
 {
-	my ($s) = @_;
+	my ($s, $last) = @_;
+	my $checkpointer = sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
+	$s->send($last) if $last;
 	kill('KILL', $s->pid) or die "kill: $!";
 	$s->result;
 	$s->quit;
-	await_up($node);
+	await_restart('checkpointer', $checkpointer);
 	return;
 }
 
@@ -80,8 +94,7 @@ for my $reached (0 .. $#steps)
 
 my $s = session($node);
 $s->do(join ';', 'BEGIN', @steps);
-$s->send('COMMIT');
-kill_backend($s);
+kill_backend($s, 'COMMIT');
 like(lookup('unit') . sql('SELECT count(*) FROM effect'),
 	qr/^(absent0|replayed1)$/, 'killed at COMMIT: both or neither');
 
@@ -172,9 +185,7 @@ sub lose_wal_buffers
 {
 	kill('KILL', $walwriter) or die "kill: $!";
 	$s->quit;
-	$node->poll_query_until('postgres',
-		"SELECT pid <> $walwriter FROM pg_stat_activity WHERE backend_type = 'walwriter'")
-	  or die 'the server does not come back';
+	await_restart('walwriter', $walwriter);
 	return;
 }
 
