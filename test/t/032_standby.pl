@@ -192,6 +192,9 @@ $standby->stop;
 $primary->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'standby'\nsynchronous_commit = remote_apply\n");
 $primary->reload;
+# It is the checkpointer that tells everybody whether to wait, and it minds the
+# signal before it makes a checkpoint.
+on_primary('CHECKPOINT');
 my $waiting = session($primary);
 $waiting->send(q{SELECT outcome FROM idem_claim('s', 'waiting', lease => '1 h')});
 await($primary, q{SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = } . $waiting->pid);
