@@ -23,7 +23,7 @@ from plan import CUT, CUT_AFTER_COMMIT, CUT_AT_COMMIT
 
 LOST = "no answer"
 
-PATIENCE = 30           # seconds until a client gives up on a send, which is a failure
+PATIENCE = 120          # seconds until a client gives up on a send, which is a failure
 
 STEPS = ("before the claim was answered", "with the key claimed or decided",
          "with the order written", "with the answer stored",

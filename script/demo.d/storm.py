@@ -23,6 +23,8 @@ import screen
 LEVELS = (IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ,
           IsolationLevel.SERIALIZABLE)
 
+LONG = 1                # seconds in which a crash takes every session down
+
 BUSY = """
     SELECT pid FROM pg_stat_activity
     WHERE usename = 'shop' AND xact_start IS NOT NULL
@@ -65,22 +67,32 @@ class Damage:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return False
-        self.crashed = time.time()
-        wait_until_lost(self.conn)
+        killed = time.time()
+        if not wait_until_lost(self.conn, pid):
+            return False
+        self.crashed = killed
         self.conn = connect()
         self.away = time.time() - self.crashed
         return True
 
 
-def wait_until_lost(conn):
-    """The postmaster takes every session down once it sees one die of a signal."""
+def wait_until_lost(conn, pid):
+    """The postmaster takes every session down once it sees one die of a signal.  Or
+    that one was ending by itself, and what was killed was no more than its shell:
+    false once it is gone for long and the server goes on.
+    """
     give_up = time.monotonic() + client.PATIENCE
+    gone = None
     try:
         while time.monotonic() < give_up:
             conn.execute("SELECT")
+            if gone is None and not os.path.exists(f"/proc/{pid}"):
+                gone = time.monotonic()
+            if gone is not None and time.monotonic() > gone + LONG:
+                return False
             time.sleep(0.001)
     except psycopg.OperationalError:
-        return
+        return True
     raise RuntimeError("the server went on although one of its processes was killed")
 
 
