@@ -69,15 +69,20 @@ LATER = {
     "idempotency_oldest_expired_seconds": 0,
     'idempotency_scope_failed_estimate{scope="charge"}': 3,
 }
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+TAKEN = "address already in use"
 SECONDS = 600           # by which an age may be more than it was made
 
 
 class Exporter:
     def __init__(self):
+        self.log = tempfile.TemporaryFile("w+")
+        self.start()
+
+    def start(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             ["prometheus-postgres-exporter", f"--extend.query-path={MONITORING}/queries.yaml",
              "--disable-default-metrics", "--disable-settings-metrics",
@@ -92,12 +97,15 @@ class Exporter:
         deadline = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as page:
+                with DIRECTLY.open(f"http://127.0.0.1:{self.port}/metrics") as page:
                     text = page.read().decode()
                 break
             except (urllib.error.URLError, ConnectionError):
-                if self.process.poll() is not None or time.monotonic() > deadline:
+                ended = self.process.poll() is not None
+                if time.monotonic() > deadline or ended and TAKEN not in self.said():
                     raise RuntimeError("the exporter did not start:\n" + self.said()) from None
+                if ended:       # somebody was faster to take the port
+                    self.start()
                 time.sleep(0.1)
         found = re.findall(r"^(\w+)(\{.*\})? (\S+)$", text, re.MULTILINE)
         return {name + re.sub(r',?server="[^"]*"', "", labels).replace("{}", ""): float(value)

@@ -79,7 +79,7 @@ func main() {
 	err = db.QueryRow(ctx, "SELECT count(*) FROM pg_prepared_statements WHERE statement = $1", claim).Scan(&prepared)
 	trap("Every statement becomes a prepared one", err == nil && prepared == 1, prepared)
 
-	hasty, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	hasty, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = simple.Exec(hasty, "SELECT pg_sleep(60)")
 	trap("A context that ends closes the connection", err != nil && simple.IsClosed(), err)
