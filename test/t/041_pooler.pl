@@ -48,7 +48,7 @@ pidfile = %3$s/pid
 }, $node->host, $node->port, $dir, $port, $user, $tracking);
 
 my $pooler_said = '';
-my $pooler = IPC::Run::start([ $pgbouncer, "$dir/pgbouncer.ini" ], '<', \undef, '>&', \$pooler_said);
+my $pooler = IPC::Run::start([ $pgbouncer, '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>&', \$pooler_said);
 END { local $?; $pooler->kill_kill if $pooler }
 
 my $connstr = "host=$dir port=$port dbname=postgres user=$user";
