@@ -34,7 +34,7 @@ def run(commands, shop):
     script = "".join(f"{command}\necho; echo @@\n" for command in commands)
     script = script.replace("localhost:8080", f"127.0.0.1:{shop.port}")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True,
-                          env={**os.environ, "PGDATABASE": shop.stage.database})
+                          env={**os.environ, "PGDATABASE": shop.stage.database, "no_proxy": "*"})
     return done.stdout.split("@@\n")[:-1]
 
 

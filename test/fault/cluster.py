@@ -12,6 +12,7 @@ from calls import TOKEN
 
 STALL = "pg_advisory_%s(7321, 0)"       # what a stalled session waits for (src/fault.c)
 PATIENCE = 60           # seconds until something that does not come is a failure
+MOMENT = 10             # seconds after which what others hold is held for good
 INDEXES = ("idem_record_pkey", "idem_record_sweep_idx", "idem_record_lease_idx")
 
 # Lines of the server's log that no fault may cause.
@@ -166,7 +167,7 @@ def retained(db):
     For a moment a session that logs in to any database does, until it is known to which.
     """
     db.execute("DELETE FROM idem_record")
-    patience = time.monotonic() + PATIENCE
+    patience = time.monotonic() + MOMENT
     while True:
         db.execute("VACUUM idem_record")
         size = value(db, "SELECT pg_relation_size('idem_record')")
