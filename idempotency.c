@@ -319,6 +319,8 @@ idem_lookup(PG_FUNCTION_ARGS)
 	IdemStore	s;
 	IdemResult	result;
 
+	/* it needs snapshots newer than the one that a parallel operation shares */
+	PreventCommandIfParallelMode("idem_lookup()");
 	open_for_client(fcinfo, &s, false);
 	idem_run_lookup(&s, &result);
 	return answer_and_close(fcinfo, &s, ROW_LOOKUP, &result);
@@ -538,6 +540,8 @@ idem_execute(PG_FUNCTION_ARGS)
 		idem_execute_command(command, PG_ARGISNULL(3) ? (Datum) 0 : PG_GETARG_DATUM(3),
 							 PG_ARGISNULL(3), &response);
 		idem_check_response_size(&response);
+		/* and even drop it, and this function */
+		target.table = idem_table_of(fcinfo->flinfo->fn_oid);
 		open_target(&target, &s, true);
 		memcpy(finish.token, result.rec.token, IDEM_TOKEN_LEN);
 		/* a command that finished the claim itself has stored another answer */
@@ -559,16 +563,19 @@ idem_sweep(PG_FUNCTION_ARGS)
 	IdemStore	s;
 	IdemSweep	sweep = {.from = DT_NOBEGIN};
 	int			max_rows;
+	Oid			table;
 	TupleDesc	desc;
 	Datum		values[3];
 	bool		nulls[3] = {false};
 
 	require_writable("idem_sweep()");
 	max_rows = count_arg(fcinfo, 0, "max_rows");
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
+	table = idem_table_of(fcinfo->flinfo->fn_oid);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+		desc->natts != lengthof(values))
+		idem_refuse_row_type(fcinfo->flinfo->fn_oid);
 
-	idem_store_open(&s, idem_table_of(fcinfo->flinfo->fn_oid), true);
+	idem_store_open(&s, table, true);
 	idem_sweep_batch(&s, max_rows, &sweep);
 	values[0] = Int64GetDatum(sweep.deleted);
 	values[1] = Int64GetDatum(idem_count_unresolved(&s));

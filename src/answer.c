@@ -98,6 +98,16 @@ is_as_made(TupleDesc desc, const RowShape *row)
 	return true;
 }
 
+void
+idem_refuse_row_type(Oid function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("function \"%s\" does not return the row that it should",
+					get_func_name(function)),
+			 errhint("Restore the row type that the extension made.")));
+}
+
 /*
  * The row type of the function called, in a form that is kept: finding and
  * copying it costs as much as the probe.  The type cache numbers the states of
@@ -126,11 +136,7 @@ row_desc(FunctionCallInfo fcinfo, IdemRowType type)
 
 	if (get_call_result_type(fcinfo, &rowtype, &desc) != TYPEFUNC_COMPOSITE ||
 		!is_as_made(desc, &shapes[type]))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("function \"%s\" does not return the row that it should",
-						get_func_name(function)),
-				 errhint("Restore the row type that the extension made.")));
+		idem_refuse_row_type(function);
 
 	old = MemoryContextSwitchTo(CacheMemoryContext);
 	desc = CreateTupleDescCopy(desc);

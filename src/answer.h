@@ -30,6 +30,7 @@ typedef enum IdemRowType
 	ROW_LOOKUP,
 } IdemRowType;
 
+extern void idem_refuse_row_type(Oid function);
 extern Datum idem_answer(FunctionCallInfo fcinfo, IdemRowType type, IdemOutcome outcome,
 						 const IdemRecord *rec, const IdemPayload *payload);
 

@@ -17,9 +17,6 @@
 
 #define IDEM_MAX_TEXT	255		/* bytes of a scope, key or principal */
 
-/* Long enough for anyone; short enough that no sum of times can overflow. */
-#define IDEM_MAX_DURATION	(INT64CONST(36525) * 10 * USECS_PER_DAY)
-
 /* Settings, defined in idempotency.c. */
 extern int	idem_setting_ttl;		/* s */
 extern int	idem_setting_once_ttl;	/* s */

@@ -52,6 +52,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -148,19 +149,42 @@ static Oid
 policy_table_beside(Oid record_table)
 {
 	Oid			table = get_relname_relid("idem_policy", get_rel_namespace(record_table));
+	const char *name;
 
-	if (!OidIsValid(table))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"idem_policy\" not found in the schema of table \"%s\"",
-						get_rel_name(record_table)),
-				 errhint("Restore the table that CREATE EXTENSION idempotency made.")));
-	return table;
+	if (OidIsValid(table))
+		return table;
+	name = get_rel_name(record_table);
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"idem_policy\" not found in the schema of table \"%s\"",
+					name ? name : "idem_record"),
+			 errhint("Restore the table that CREATE EXTENSION idempotency made.")));
 }
 
-/* The constraints of the table see to what is checked here again. */
+/*
+ * The constraints of the table see to what is checked here again, for they may
+ * have been dropped.  A row that says what cannot be meant stops every call,
+ * as nobody can say what it was to restrict.
+ */
+static void
+refuse_row(Relation rel, TupleTableSlot *slot, const char *why)
+{
+	bool		isnull;
+	char	   *scope = TextDatumGetCString(slot_getattr(slot, POLICY_SCOPE, &isnull));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("policy of scope \"%.*s\" cannot be used",
+					pg_mbcliplen(scope, strlen(scope), IDEM_MAX_TEXT), scope),
+			 errdetail_internal("%s", why),
+			 errhint("Correct or delete the row in idem_policy, and restore the table's constraints."),
+			 errtable(rel)));
+}
+
+/* min is 0 or 1. */
 static int64
-duration_or_unset(TupleTableSlot *slot, IdemPolicyColumn column)
+duration_or_unset(Relation rel, TupleTableSlot *slot, IdemPolicyColumn column, int64 min,
+				  const char *why)
 {
 	bool		isnull;
 	Datum		value = slot_getattr(slot, column, &isnull);
@@ -168,14 +192,13 @@ duration_or_unset(TupleTableSlot *slot, IdemPolicyColumn column)
 
 	if (isnull)
 		return UNSET;
-	if (!idem_interval_usecs(DatumGetIntervalP(value), &usecs) ||
-		usecs < 0 || usecs > IDEM_MAX_DURATION)
-		elog(ERROR, "duration in idempotency policy out of range");
+	if (!idem_duration_usecs(DatumGetIntervalP(value), &usecs) || usecs < min)
+		refuse_row(rel, slot, why);
 	return usecs;
 }
 
 static int
-abandon_or_unset(TupleTableSlot *slot)
+abandon_or_unset(Relation rel, TupleTableSlot *slot)
 {
 	bool		isnull;
 	Datum		value = slot_getattr(slot, POLICY_ON_ABANDON, &isnull);
@@ -186,36 +209,39 @@ abandon_or_unset(TupleTableSlot *slot)
 		return UNSET;
 	name = DatumGetTextPP(value);
 	if (!idem_abandon_from_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), &on_abandon))
-		elog(ERROR, "idempotency policy has an unrecognized on_abandon");
+		refuse_row(rel, slot, "Its on_abandon is neither unknown nor retry.");
 	return on_abandon;
 }
 
-static void
+/* As a string; false if it is longer than a scope can be. */
+static bool
 scope_name(Datum scope, char *to)
 {
 	text	   *t = DatumGetTextPP(scope);
 	int			len = VARSIZE_ANY_EXHDR(t);
 
 	if (len > IDEM_MAX_TEXT)
-		elog(ERROR, "scope of an idempotency policy is too long");
+		return false;
 	memcpy(to, VARDATA_ANY(t), len);
 	to[len] = '\0';
+	return true;
 }
 
 static void
-remember(HTAB *table, TupleTableSlot *slot)
+remember(HTAB *table, Relation rel, TupleTableSlot *slot)
 {
 	char		scope[IDEM_MAX_TEXT + 1];
 	Policy	   *policy;
 	Datum		role;
 	bool		isnull;
 
-	scope_name(slot_getattr(slot, POLICY_SCOPE, &isnull), scope);
+	if (!scope_name(slot_getattr(slot, POLICY_SCOPE, &isnull), scope))
+		refuse_row(rel, slot, "Its scope is too long.");
 	policy = hash_search(table, scope, HASH_ENTER, NULL);
-	policy->ttl = duration_or_unset(slot, POLICY_TTL);
-	policy->lease = duration_or_unset(slot, POLICY_LEASE);
-	policy->wait = duration_or_unset(slot, POLICY_WAIT);
-	policy->on_abandon = abandon_or_unset(slot);
+	policy->ttl = duration_or_unset(rel, slot, POLICY_TTL, 1, "Its ttl is out of range.");
+	policy->lease = duration_or_unset(rel, slot, POLICY_LEASE, 0, "Its lease is out of range.");
+	policy->wait = duration_or_unset(rel, slot, POLICY_WAIT, 0, "Its wait is out of range.");
+	policy->on_abandon = abandon_or_unset(rel, slot);
 	role = slot_getattr(slot, POLICY_ROLE, &isnull);
 	namestrcpy(&policy->role, isnull ? "" : NameStr(*DatumGetName(role)));
 }
@@ -247,7 +273,7 @@ read_rows(Relation rel, MemoryContext memory)
 			continue;
 		if (found == NULL)
 			found = make_hash(memory);
-		remember(found, slot);
+		remember(found, rel, slot);
 		FAULT_POINT("in policy");
 	}
 	table_endscan(scan);
@@ -269,7 +295,7 @@ read_policies(Oid record_table)
 
 	register_callbacks();
 	valid = false;
-	rel = table_open(policy_table_beside(record_table), AccessShareLock);
+	rel = idem_table_open(policy_table_beside(record_table), AccessShareLock, "idem_policy");
 	policies_from = RelationGetRelid(rel);
 	seen = invalidations;
 	idem_check_policy_table(rel);
@@ -298,7 +324,7 @@ find_policy(Oid record_table, Datum scope)
 		read_policies(record_table);
 	if (policies == NULL)
 		return NULL;
-	scope_name(scope, name);
+	(void) scope_name(scope, name);
 	return hash_search(policies, name, HASH_FIND, NULL);
 }
 

@@ -167,6 +167,14 @@ idem_interval_usecs(const Interval *interval, int64 *usecs)
 		!pg_add_s64_overflow(*usecs, interval->time, usecs);
 }
 
+/* The same of one that the extension stores: 0 to IDEM_MAX_DURATION. */
+bool
+idem_duration_usecs(const Interval *interval, int64 *usecs)
+{
+	return idem_interval_usecs(interval, usecs) &&
+		*usecs >= 0 && *usecs <= IDEM_MAX_DURATION;
+}
+
 static Datum
 interval_datum(int64 usecs)
 {
@@ -177,16 +185,6 @@ interval_datum(int64 usecs)
 	return IntervalPGetDatum(interval);
 }
 
-static int64
-datum_usecs(Datum interval)
-{
-	int64		usecs;
-
-	if (!idem_interval_usecs(DatumGetIntervalP(interval), &usecs))
-		elog(ERROR, "duration in idempotency record out of range");
-	return usecs;
-}
-
 /* ----------------------------------------------------------------
  * Opening
  * ---------------------------------------------------------------- */
@@ -195,8 +193,16 @@ datum_usecs(Datum interval)
 Oid
 idem_table_of(Oid function)
 {
-	Oid			table = get_relname_relid("idem_record", get_func_namespace(function));
+	Oid			schema = get_func_namespace(function);
+	Oid			table;
 
+	/* a statement goes on calling a function that it has dropped */
+	if (!OidIsValid(schema))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the function was dropped during the call"),
+				 errhint("Drop the extension in a statement of its own, and call again once it is there.")));
+	table = get_relname_relid("idem_record", schema);
 	if (!OidIsValid(table))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -216,7 +222,7 @@ idem_store_open(IdemStore *s, Oid table, bool writing)
 	memset(s, 0, sizeof(*s));
 	s->lockmode = writing ? RowExclusiveLock : AccessShareLock;
 	s->context = CurrentMemoryContext;
-	s->rel = table_open(table, s->lockmode);
+	s->rel = idem_table_open(table, s->lockmode, "idem_record");
 	s->shape = *idem_table_shape(s->rel);
 	s->slot = table_slot_create(s->rel, NULL);
 }
@@ -283,7 +289,22 @@ time_or_zero(TupleTableSlot *slot, IdemColumn column, bool *present)
 	return *present ? DatumGetTimestampTz(slot->tts_values[column - 1]) : 0;
 }
 
-static void
+/* 0 where there is none.  False if it is out of range. */
+static bool
+read_duration(TupleTableSlot *slot, IdemColumn column, bool *present, int64 *usecs)
+{
+	*present = !slot->tts_isnull[column - 1];
+	*usecs = 0;
+	return !*present ||
+		idem_duration_usecs(DatumGetIntervalP(slot->tts_values[column - 1]), usecs);
+}
+
+/*
+ * Read the fetched version.  What was written past the extension, under
+ * constraints made other than they were, need not be a record: then the
+ * reason why it is none, in a full sentence.
+ */
+static const char *
 read_record(IdemStore *s)
 {
 	TupleTableSlot *slot = s->slot;
@@ -296,10 +317,10 @@ read_record(IdemStore *s)
 
 	name = DatumGetTextPP(slot->tts_values[COL_STATE - 1]);
 	if (!idem_state_from_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), &rec->state))
-		elog(ERROR, "idempotency record has an unrecognized state");
+		return "Its state is not one that the extension knows.";
 	name = DatumGetTextPP(slot->tts_values[COL_ON_ABANDON - 1]);
 	if (!idem_abandon_from_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), &rec->on_abandon))
-		elog(ERROR, "idempotency record has an unrecognized on_abandon");
+		return "Its on_abandon is not one that the extension knows.";
 
 	rec->attempt = DatumGetInt32(slot->tts_values[COL_ATTEMPT - 1]);
 	rec->recovered = DatumGetBool(slot->tts_values[COL_RECOVERED - 1]);
@@ -310,30 +331,56 @@ read_record(IdemStore *s)
 	rec->expires_at = time_or_zero(slot, COL_EXPIRES_AT, &present);
 	rec->lease_expires_at = time_or_zero(slot, COL_LEASE_EXPIRES_AT, &rec->has_lease);
 	rec->finished_at = time_or_zero(slot, COL_FINISHED_AT, &rec->has_finished);
-	rec->ttl = datum_usecs(slot->tts_values[COL_TTL - 1]);
 
-	rec->has_lease_length = !slot->tts_isnull[COL_LEASE - 1];
-	rec->lease = rec->has_lease_length ? datum_usecs(slot->tts_values[COL_LEASE - 1]) : 0;
+	if (!read_duration(slot, COL_TTL, &present, &rec->ttl))
+		return "Its ttl is out of range.";
+	if (!read_duration(slot, COL_LEASE, &rec->has_lease_length, &rec->lease))
+		return "Its lease is out of range.";
 
 	rec->has_fingerprint = !slot->tts_isnull[COL_FINGERPRINT - 1];
 	if (rec->has_fingerprint)
 	{
 		fingerprint = DatumGetByteaPP(slot->tts_values[COL_FINGERPRINT - 1]);
 		if (VARSIZE_ANY_EXHDR(fingerprint) != IDEM_FINGERPRINT_LEN)
-			elog(ERROR, "idempotency record has a fingerprint of the wrong length");
+			return "Its fingerprint is not 32 bytes long.";
 		memcpy(rec->fingerprint, VARDATA_ANY(fingerprint), IDEM_FINGERPRINT_LEN);
 	}
+	return NULL;
 }
 
-/* The fetched version is the one to go on with. */
+static char *
+text_in_slot(IdemStore *s, IdemColumn column)
+{
+	return TextDatumGetCString(s->slot->tts_values[column - 1]);
+}
+
 static void
-accept_version(IdemStore *s)
+report_unreadable(IdemStore *s, int elevel, const char *why)
+{
+	ereport(elevel,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("record of idempotency key \"%s\" in scope \"%s\" cannot be used",
+					text_in_slot(s, COL_KEY), text_in_slot(s, COL_SCOPE)),
+			 errdetail_internal("%s", why),
+			 errhint("The extension did not write it: correct or delete the row, and restore the table's constraints."),
+			 errtable(s->rel)));
+}
+
+/*
+ * The fetched version is the one to go on with.  False at a lower elevel than
+ * ERROR: it cannot be read.
+ */
+static bool
+accept_version(IdemStore *s, int elevel)
 {
 	HeapTuple	tuple = ExecFetchSlotHeapTuple(s->slot, false, NULL);
+	const char *why = read_record(s);
 
 	s->tid = s->slot->tts_tid;
 	s->own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-	read_record(s);
+	if (why)
+		report_unreadable(s, elevel, why);
+	return why == NULL;
 }
 
 /* The carried columns of the live version; good until the slot is released. */
@@ -453,7 +500,7 @@ scan_identity(IdemStore *s, Snapshot snapshot, bool *recycled)
 	}
 
 	if (found == PROBE_LIVE)
-		accept_version(s);
+		(void) accept_version(s, ERROR);
 	index_endscan(scan);
 	index_close(index, NoLock);
 	return found;
@@ -564,7 +611,7 @@ idem_store_revisit(IdemStore *s, const IdemPlace *place)
 		TransactionIdIsValid(self.xmin) || TransactionIdIsValid(self.xmax) ||
 		!same_identity(s))
 		return false;
-	accept_version(s);
+	(void) accept_version(s, ERROR);
 	return s->own;
 }
 
@@ -789,6 +836,26 @@ change_result(TM_Result result)
 }
 
 /*
+ * A statement that writes the table itself, such as in WITH, and calls us in
+ * the middle of it: the heap does not let a command change a version that the
+ * same command wrote.
+ */
+static void
+refuse_same_command(IdemStore *s)
+{
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(s->slot, false, NULL);
+
+	if (!s->own || HeapTupleHeaderGetCmin(tuple->t_data) < GetCurrentCommandId(false))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+			 errmsg("record of idempotency key \"%s\" in scope \"%s\" was written by the statement that calls the function",
+					text_in_slot(s, COL_KEY), text_in_slot(s, COL_SCOPE)),
+			 errhint("Write to the table and call the function in separate statements."),
+			 errtable(s->rel)));
+}
+
+/*
  * Replace the version that the probe found.  Waits, as an UPDATE does, if
  * somebody else has locked it.
  */
@@ -804,6 +871,7 @@ idem_store_update(IdemStore *s, const IdemRecord *next, const IdemPayload *paylo
 	LockTupleMode mode;
 	IdemChange	change;
 
+	refuse_same_command(s);
 	CheckCmdReplicaIdentity(s->rel, CMD_UPDATE);
 	prepare_writing(s);
 	form_record(s, next, payload);
@@ -836,6 +904,7 @@ idem_store_delete(IdemStore *s)
 	TM_FailureData tmfd;
 	IdemChange	change;
 
+	refuse_same_command(s);
 	CheckCmdReplicaIdentity(s->rel, CMD_DELETE);
 	change = change_result(table_tuple_delete(s->rel, &s->tid, GetCurrentCommandId(true),
 											  InvalidSnapshot, InvalidSnapshot, true,
@@ -939,7 +1008,8 @@ idem_store_scan_begin(IdemStore *s, AttrNumber column, int64 from, int64 upto)
 
 /*
  * The next committed version, or our own; false at the end.  One that another
- * transaction has inserted and not committed is passed over.
+ * transaction has inserted and not committed is passed over, and so, with a
+ * warning, is one that cannot be read: it must not stop the sweep for good.
  */
 bool
 idem_store_scan_next(IdemStore *s)
@@ -950,8 +1020,8 @@ idem_store_scan_next(IdemStore *s)
 		if (TransactionIdIsValid(s->dirty.xmin))
 			continue;
 		s->changing = TransactionIdIsValid(s->dirty.xmax);
-		accept_version(s);
-		return true;
+		if (accept_version(s, WARNING))
+			return true;
 	}
 	return false;
 }

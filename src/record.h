@@ -9,6 +9,7 @@
 
 #include "access/genam.h"
 #include "access/skey.h"
+#include "datatype/timestamp.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
 #include "nodes/lockoptions.h"
@@ -16,6 +17,9 @@
 
 #include "shape.h"
 #include "transition.h"
+
+/* Long enough for anyone; short enough that no sum of times can overflow. */
+#define IDEM_MAX_DURATION	(INT64CONST(36525) * 10 * USECS_PER_DAY)
 
 /* The identity of a request, as text datums in the order of the columns. */
 typedef struct IdemKey
@@ -132,5 +136,6 @@ extern bool idem_state_from_name(const char *name, size_t len, IdemState *state)
 extern bool idem_abandon_from_name(const char *name, size_t len, IdemAbandon *on_abandon);
 
 extern bool idem_interval_usecs(const Interval *interval, int64 *usecs);
+extern bool idem_duration_usecs(const Interval *interval, int64 *usecs);
 
 #endif							/* IDEM_RECORD_H */

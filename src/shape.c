@@ -23,7 +23,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/table.h"
+#include "access/relation.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
@@ -106,6 +106,24 @@ forget_shape(Datum arg, Oid relid)
 		shape_relid = InvalidOid;
 }
 
+/*
+ * Open and lock a table that was just found by its name.  Whoever drops it may
+ * hold the lock that we wait for: then it is gone when we get it.  What kind
+ * of relation it is is for the checks below.  Errors: 55000.
+ */
+Relation
+idem_table_open(Oid table, LOCKMODE mode, const char *name)
+{
+	Relation	rel = try_relation_open(table, mode);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" was dropped during the call", name),
+				 errhint("Drop the extension in a statement of its own, and call again once it is there.")));
+	return rel;
+}
+
 static void
 refuse(Relation rel, int sqlstate, const char *why)
 {
@@ -156,6 +174,18 @@ check_side_effects(Relation rel)
 		refuse(rel, ERRCODE_FEATURE_NOT_SUPPORTED, "It has a rule.");
 }
 
+/* Not null, as all rows are known to be. */
+static bool
+is_not_null(TupleDesc desc, int i)
+{
+#if PG_VERSION_NUM >= 180000
+	/* where the constraint is NOT VALID, rows from before it may be null */
+	if (TupleDescCompactAttr(desc, i)->attnullability == ATTNULLABLE_INVALID)
+		return false;
+#endif
+	return TupleDescAttr(desc, i)->attnotnull;
+}
+
 static void
 check_column(Relation rel, int i, const ColumnShape *wanted, bool generated, bool bytewise)
 {
@@ -165,7 +195,7 @@ check_column(Relation rel, int i, const ColumnShape *wanted, bool generated, boo
 		strcmp(NameStr(att->attname), wanted->name) != 0 ||
 		att->atttypid != wanted->type ||
 		att->atttypmod != -1 ||
-		att->attnotnull != wanted->notnull ||
+		is_not_null(RelationGetDescr(rel), i) != wanted->notnull ||
 		(att->attgenerated != '\0') != generated ||
 		(bytewise && att->attcollation != C_COLLATION_OID))
 		refuse(rel, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

@@ -7,6 +7,7 @@
 #ifndef IDEM_SHAPE_H
 #define IDEM_SHAPE_H
 
+#include "storage/lockdefs.h"
 #include "utils/rel.h"
 
 /* Columns of idem_record, in the order of the install script. */
@@ -62,6 +63,7 @@ typedef enum IdemPolicyColumn
 
 #define IDEM_POLICY_NATTS	POLICY_ROLE
 
+extern Relation idem_table_open(Oid table, LOCKMODE mode, const char *name);
 extern const IdemShape *idem_table_shape(Relation rel);
 extern void idem_check_policy_table(Relation rel);
 
