@@ -364,16 +364,45 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION idem_forget(text, text, text)
 IS 'delete a record whatever its state';
 
+-- What the views below say of leases, said once.  They belong to the same
+-- owner, so nobody needs a right on this one; the planner puts it into them as
+-- if it were written there.  When a lease counts as lapsed is left to them,
+-- for idem_stats has one clock for all its figures.
+--
+-- Whoever takes a record over and cannot settle it sets its lease anew, so the
+-- age of one that was taken over is counted from the first claim of its key:
+-- a reconciler that finds nothing out must not keep the age near zero.
+CREATE VIEW idem_lease AS
+	SELECT r.scope, r.key, r.principal, r.state, r.attempt, r.on_abandon,
+		r.claimed_at, r.lease_expires_at, r.checkpoint, r.checkpoint_data,
+		r.state = 'unknown'
+			OR (r.state = 'processing' AND r.on_abandon = 'unknown') AS unresolved_once_lapsed,
+		CASE WHEN r.recovered THEN r.created_at ELSE r.lease_expires_at END AS unresolved_since
+	FROM idem_record r
+	WHERE r.lease_expires_at IS NOT NULL;
+COMMENT ON VIEW idem_lease IS 'what the views for monitoring are made of: every record that is leased, abandoned or unknown';
+COMMENT ON COLUMN idem_lease.scope IS 'the operation';
+COMMENT ON COLUMN idem_lease.key IS 'the idempotency key';
+COMMENT ON COLUMN idem_lease.principal IS 'who asked';
+COMMENT ON COLUMN idem_lease.state IS 'processing or unknown';
+COMMENT ON COLUMN idem_lease.attempt IS 'the latest attempt';
+COMMENT ON COLUMN idem_lease.on_abandon IS 'what a lapsed lease means for this record';
+COMMENT ON COLUMN idem_lease.claimed_at IS 'when that attempt began';
+COMMENT ON COLUMN idem_lease.lease_expires_at IS 'end of the lease';
+COMMENT ON COLUMN idem_lease.checkpoint IS 'recovery point recorded last';
+COMMENT ON COLUMN idem_lease.checkpoint_data IS 'what goes with the recovery point';
+COMMENT ON COLUMN idem_lease.unresolved_once_lapsed IS 'from the end of the lease on it needs reconciling; otherwise the next claim gets it';
+COMMENT ON COLUMN idem_lease.unresolved_since IS 'since when, then: the end of the lease, or if it was taken over the first claim of its key';
+
 -- The scalar subquery makes the clock an index condition instead of a filter.
 -- The barrier keeps a monitoring role's own functions from being applied to
 -- records that the view does not show.
 CREATE VIEW idem_unresolved WITH (security_barrier) AS
 	SELECT r.scope, r.key, r.principal, r.state, r.attempt, r.on_abandon,
 		r.claimed_at, r.lease_expires_at, r.checkpoint, r.checkpoint_data
-	FROM idem_record r
+	FROM idem_lease r
 	WHERE r.lease_expires_at <= (SELECT pg_catalog.clock_timestamp())
-		AND (r.state = 'unknown'
-			OR (r.state = 'processing' AND r.on_abandon = 'unknown'))
+		AND r.unresolved_once_lapsed
 	ORDER BY r.lease_expires_at;
 COMMENT ON VIEW idem_unresolved IS 'every record that needs reconciling, oldest first';
 COMMENT ON COLUMN idem_unresolved.scope IS 'the operation';
@@ -387,22 +416,18 @@ COMMENT ON COLUMN idem_unresolved.lease_expires_at IS 'since when the record is 
 COMMENT ON COLUMN idem_unresolved.checkpoint IS 'recovery point recorded last';
 COMMENT ON COLUMN idem_unresolved.checkpoint_data IS 'what goes with the recovery point';
 
--- Whoever takes a record over and cannot settle it sets its lease anew, so the
--- age of one that was taken over is counted from the first claim of its key:
--- a reconciler that finds nothing out must not keep the age near zero.
 CREATE VIEW idem_health AS
-	SELECT (SELECT pg_catalog.count(*) FROM idem_unresolved) AS unresolved,
-		(SELECT pg_catalog.clock_timestamp()
-				- pg_catalog.min(CASE WHEN r.recovered THEN r.created_at ELSE r.lease_expires_at END)
-			FROM idem_record r
-			WHERE r.lease_expires_at <= (SELECT pg_catalog.clock_timestamp())
-				AND (r.state = 'unknown'
-					OR (r.state = 'processing' AND r.on_abandon = 'unknown'))) AS oldest_unresolved,
-		(SELECT pg_catalog.count(*) FROM idem_record r
+	SELECT u.n AS unresolved,
+		pg_catalog.clock_timestamp() - u.since AS oldest_unresolved,
+		(SELECT pg_catalog.count(*) FROM idem_lease r
 			WHERE r.lease_expires_at > (SELECT pg_catalog.clock_timestamp())) AS leased,
 		(SELECT pg_catalog.clock_timestamp() - r.sweep_at FROM idem_record r
 			WHERE r.sweep_at <= (SELECT pg_catalog.clock_timestamp())
-			ORDER BY r.sweep_at LIMIT 1) AS oldest_expired;
+			ORDER BY r.sweep_at LIMIT 1) AS oldest_expired
+	FROM (SELECT pg_catalog.count(*) AS n, pg_catalog.min(r.unresolved_since) AS since
+		FROM idem_lease r
+		WHERE r.lease_expires_at <= (SELECT pg_catalog.clock_timestamp())
+			AND r.unresolved_once_lapsed) u;
 COMMENT ON VIEW idem_health IS 'one row of figures to watch; cheap at any size';
 COMMENT ON COLUMN idem_health.unresolved IS 'how many records need reconciling';
 COMMENT ON COLUMN idem_health.oldest_unresolved IS 'for how long the oldest of them has, one that was taken over since its first claim; null if none does';
@@ -448,18 +473,16 @@ CREATE VIEW idem_stats WITH (security_barrier) AS
 	), lapsed AS (
 		SELECT r.scope,
 			pg_catalog.count(*) FILTER (WHERE r.state = 'processing') AS abandoned,
-			pg_catalog.count(*) FILTER (WHERE r.unresolved) AS unresolved,
-			pg_catalog.min(r.since) FILTER (WHERE r.unresolved) AS since
-		FROM (SELECT s.scope, s.state,
-				CASE WHEN s.recovered THEN s.created_at ELSE s.lease_expires_at END AS since,
-				s.state = 'unknown' OR s.on_abandon = 'unknown' AS unresolved
-			FROM idem_record s WHERE s.lease_expires_at <= (SELECT c.now FROM clock c)
+			pg_catalog.count(*) FILTER (WHERE r.unresolved_once_lapsed) AS unresolved,
+			pg_catalog.min(r.unresolved_since) FILTER (WHERE r.unresolved_once_lapsed) AS since
+		FROM (SELECT s.scope, s.state, s.unresolved_once_lapsed, s.unresolved_since
+			FROM idem_lease s WHERE s.lease_expires_at <= (SELECT c.now FROM clock c)
 			ORDER BY s.lease_expires_at LIMIT 10000) r
 		GROUP BY r.scope
 	), live AS (
 		SELECT r.scope, pg_catalog.count(*) AS leased, pg_catalog.min(r.claimed_at) AS since
 		FROM (SELECT s.scope, s.claimed_at
-			FROM idem_record s WHERE s.lease_expires_at > (SELECT c.now FROM clock c)
+			FROM idem_lease s WHERE s.lease_expires_at > (SELECT c.now FROM clock c)
 			ORDER BY s.lease_expires_at DESC LIMIT 10000) r
 		GROUP BY r.scope
 	), overdue AS (
@@ -634,8 +657,8 @@ COMMENT ON FUNCTION idem_revoke(regrole, text)
 IS 'revoke the privilege set client, monitor or operator; usage of the schema stays';
 
 -- On a fresh install PUBLIC can compute fingerprints and nothing else.
-REVOKE ALL ON idem_record, idem_policy, idem_unresolved, idem_health,
-	idem_stats, idem_report FROM PUBLIC;
+REVOKE ALL ON idem_record, idem_policy, idem_lease, idem_unresolved,
+	idem_health, idem_stats, idem_report FROM PUBLIC;
 REVOKE ALL ON FUNCTION idem_claim, idem_finish, idem_lookup, idem_extend,
 	idem_checkpoint, idem_assert, idem_once, idem_once_batch, idem_execute,
 	idem_sweep, idem_takeover, idem_resolve, idem_forget,

@@ -39,6 +39,7 @@ INSERT INTO regress_calls VALUES
 	(17, 'health', 'SELECT * FROM idem_health'),
 	(17, 'stats', 'SELECT * FROM idem_stats'),
 	(17, 'report', 'SELECT * FROM idem_report'),
+	(31, 'lease', 'SELECT * FROM idem_lease'),
 	(18, 'record', 'SELECT * FROM idem_record'),
 	(19, 'record', 'INSERT INTO idem_record (scope) VALUES (NULL)'),
 	(20, 'record', 'UPDATE idem_record SET state = ''x'''),

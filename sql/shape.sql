@@ -126,7 +126,8 @@ BEGIN
 	ALTER EXTENSION idempotency DROP VIEW idem_stats;
 	ALTER EXTENSION idempotency DROP VIEW idem_health;
 	ALTER EXTENSION idempotency DROP VIEW idem_unresolved;
-	DROP VIEW idem_report, idem_stats, idem_health, idem_unresolved;
+	ALTER EXTENSION idempotency DROP VIEW idem_lease;
+	DROP VIEW idem_report, idem_stats, idem_health, idem_unresolved, idem_lease;
 	EXECUTE change;
 	RETURN QUERY SELECT concat_ws(': ', codes, detail) FROM pg_temp.refusal();
 END $$;

@@ -26,8 +26,8 @@ FROM pg_extension e
 WHERE e.extname = 'idempotency';
 SELECT results_eq(
 	$$SELECT type, count(*)::int FROM member WHERE type <> 'type' GROUP BY type ORDER BY type$$,
-	$$VALUES ('function', 18), ('procedure', 1), ('table', 2), ('view', 4)$$,
-	'two tables, four views, a procedure and eighteen functions');
+	$$VALUES ('function', 18), ('procedure', 1), ('table', 2), ('view', 5)$$,
+	'two tables, five views, a procedure and eighteen functions');
 SELECT is(array_agg(DISTINCT m.schema::text), array_agg(DISTINCT e.extnamespace::regnamespace::text), 'all in one schema')
 FROM member m, pg_extension e WHERE e.extname = 'idempotency' AND m.type <> 'type';
 SELECT is_empty($$SELECT identity FROM member WHERE type IN ('operator', 'operator class', 'cast', 'event trigger', 'language')$$,
@@ -71,7 +71,7 @@ SELECT is_empty(
 		WHERE a.grantee = 0$$,
 	'PUBLIC has no right on a table or a view');
 SELECT is_empty(
-	$$SELECT a.attname FROM pg_attribute a WHERE a.attrelid IN ('idem_record'::regclass, 'idem_policy'::regclass, 'idem_unresolved'::regclass, 'idem_health'::regclass) AND a.attacl IS NOT NULL$$,
+	$$SELECT a.attname FROM pg_attribute a WHERE a.attrelid IN ('idem_record'::regclass, 'idem_policy'::regclass, 'idem_lease'::regclass, 'idem_unresolved'::regclass, 'idem_health'::regclass) AND a.attacl IS NOT NULL$$,
 	'nor on a column');
 
 -- the three sets, in words

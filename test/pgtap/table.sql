@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 
-SELECT plan(45);
+SELECT plan(49);
 
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull,
@@ -128,13 +128,25 @@ SELECT results_eq(
 		('claimed_at', 'timestamp with time zone'), ('lease_expires_at', 'timestamp with time zone'), ('checkpoint', 'text'), ('checkpoint_data', 'jsonb')$$,
 	'the columns of idem_unresolved: no token, no response');
 SELECT results_eq(
+	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_lease'::regclass AND attnum > 0 ORDER BY attnum$$,
+	$$VALUES ('scope', 'text'), ('key', 'text'), ('principal', 'text'), ('state', 'text'), ('attempt', 'integer'), ('on_abandon', 'text'),
+		('claimed_at', 'timestamp with time zone'), ('lease_expires_at', 'timestamp with time zone'), ('checkpoint', 'text'), ('checkpoint_data', 'jsonb'),
+		('unresolved_once_lapsed', 'boolean'), ('unresolved_since', 'timestamp with time zone')$$,
+	'the columns of idem_lease, which the others are made of');
+SELECT set_eq(
+	$$SELECT DISTINCT v.relname::text COLLATE "default" FROM pg_rewrite w JOIN pg_class v ON v.oid = w.ev_class
+		JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND d.refobjid = 'idem_lease'::regclass
+		WHERE v.relname <> 'idem_lease'$$,
+	$$VALUES ('idem_unresolved'), ('idem_health'), ('idem_stats')$$,
+	'what needs reconciling is said in one place');
+SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_health'::regclass AND attnum > 0 ORDER BY attnum$$,
 	$$VALUES ('unresolved', 'bigint'), ('oldest_unresolved', 'interval'), ('leased', 'bigint'), ('oldest_expired', 'interval')$$,
 	'the columns of idem_health');
 SELECT is(count(*), 1::bigint, 'idem_health is one row') FROM idem_health;
-SELECT is(relkind, 'v'::"char", oid::regclass || ' is a view') FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass, 'idem_stats'::regclass, 'idem_report'::regclass) ORDER BY oid::regclass::text;
+SELECT is(relkind, 'v'::"char", oid::regclass || ' is a view') FROM pg_class WHERE oid IN ('idem_lease'::regclass, 'idem_unresolved'::regclass, 'idem_health'::regclass, 'idem_stats'::regclass, 'idem_report'::regclass) ORDER BY oid::regclass::text;
 SELECT ok(NOT coalesce('security_invoker=true' = ANY (reloptions), false), oid::regclass || ' can be read without a right on the table')
-FROM pg_class WHERE oid IN ('idem_unresolved'::regclass, 'idem_health'::regclass, 'idem_stats'::regclass, 'idem_report'::regclass) ORDER BY oid::regclass::text;
+FROM pg_class WHERE oid IN ('idem_lease'::regclass, 'idem_unresolved'::regclass, 'idem_health'::regclass, 'idem_stats'::regclass, 'idem_report'::regclass) ORDER BY oid::regclass::text;
 
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_stats'::regclass AND attnum > 0 ORDER BY attnum$$,
