@@ -473,6 +473,7 @@ CREATE VIEW idem_stats WITH (security_barrier) AS
 	), lapsed AS (
 		SELECT r.scope,
 			pg_catalog.count(*) FILTER (WHERE r.state = 'processing') AS abandoned,
+			pg_catalog.count(*) FILTER (WHERE NOT r.unresolved_once_lapsed) AS retryable,
 			pg_catalog.count(*) FILTER (WHERE r.unresolved_once_lapsed) AS unresolved,
 			pg_catalog.min(r.unresolved_since) FILTER (WHERE r.unresolved_once_lapsed) AS since
 		FROM (SELECT s.scope, s.state, s.unresolved_once_lapsed, s.unresolved_since
@@ -502,6 +503,7 @@ CREATE VIEW idem_stats WITH (security_barrier) AS
 		coalesce(v.leased, 0) AS leased,
 		c.now - v.since AS oldest_lease,
 		coalesce(l.abandoned, 0) AS abandoned,
+		coalesce(l.retryable, 0) AS retryable,
 		coalesce(l.unresolved, 0) AS unresolved,
 		c.now - l.since AS oldest_unresolved,
 		c.now - o.since AS oldest_expired,
@@ -522,6 +524,7 @@ COMMENT ON COLUMN idem_stats.scope IS 'the operation; the first 1000, and those 
 COMMENT ON COLUMN idem_stats.leased IS 'live leases, counted up to 10000 over all scopes';
 COMMENT ON COLUMN idem_stats.oldest_lease IS 'since the claim that has held one of them for longest';
 COMMENT ON COLUMN idem_stats.abandoned IS 'leases that lapsed without a finish, the 10000 oldest over all scopes';
+COMMENT ON COLUMN idem_stats.retryable IS 'those of them that the next claim gets, because on_abandon is retry';
 COMMENT ON COLUMN idem_stats.unresolved IS 'records that need reconciling, of the 10000 oldest lapsed leases';
 COMMENT ON COLUMN idem_stats.oldest_unresolved IS 'for how long the oldest of them has, one that was taken over since its first claim; null if none does';
 COMMENT ON COLUMN idem_stats.oldest_expired IS 'for how long the oldest deletable record has waited for the sweep, of the 1000 oldest';
@@ -535,7 +538,7 @@ COMMENT ON COLUMN idem_stats.sampled IS 'share of the table that the estimates a
 CREATE VIEW idem_report AS
 	SELECT s.scope,
 		CASE WHEN s.sampled < 1::pg_catalog.float8 THEN '~' ELSE '' END
-			|| pg_catalog.to_char(r.settled + s.leased + s.unresolved, 'FM999,999,999,999,990') AS records,
+			|| pg_catalog.to_char(r.settled + s.leased + s.retryable + s.unresolved, 'FM999,999,999,999,990') AS records,
 		pg_catalog.round(100::numeric * s.failed_estimate::numeric / nullif(r.settled, 0::bigint)::numeric, 1) AS "failed %",
 		pg_catalog.round(100::numeric * s.recovered_estimate::numeric / nullif(r.settled, 0::bigint)::numeric, 1) AS "recovered %",
 		s.leased,
@@ -548,7 +551,7 @@ CREATE VIEW idem_report AS
 				|| pg_catalog.date_trunc('second', s.oldest_unresolved)::text END,
 			CASE WHEN s.oldest_expired > interval '15 min' THEN 'sweep is behind by '
 				|| pg_catalog.date_trunc('second', s.oldest_expired)::text END,
-			CASE WHEN s.abandoned > s.unresolved THEN 'abandoned, to be claimed again' END) AS attention
+			CASE WHEN s.retryable > 0 THEN s.retryable::text || ' abandoned, to be claimed again' END) AS attention
 	FROM idem_stats s, LATERAL (
 		SELECT s.succeeded_estimate + s.failed_estimate + s.released_estimate AS settled) r
 	ORDER BY s.unresolved DESC, s.scope;

@@ -35,7 +35,7 @@ FROM generate_series(%(first)s::int, %(last)s::int) n
 """
 LEASED = """
 SELECT idem_claim(CASE WHEN n %% 2 = 0 THEN 'charge' ELSE 'rare' END, 'leased ' || n,
-    lease => '1 h')
+    lease => '1 h', on_abandon => CASE WHEN n %% 8 < 2 THEN 'retry' ELSE 'unknown' END)
 FROM generate_series(1, %(count)s) n
 """
 
@@ -82,10 +82,11 @@ def check_estimates(conn, size):
            for estimate, true in zip(row[1::2], row[2::2])
            if true > 2000 and abs(estimate - true) > OFF * true]
     tap.ok(not off, f"{size:,} records: no estimate of more than 2,000 misses by {OFF:.0%}", off)
-    exact = conn.execute("SELECT scope, leased, unresolved FROM idem_stats"
+    exact = conn.execute("SELECT scope, leased, abandoned, retryable, unresolved FROM idem_stats"
                          " WHERE leased > 0 ORDER BY scope").fetchall()
-    half = IN_FLIGHT // 4
-    tap.equal(exact, [("charge", half, half), ("rare", half, half)],
+    quarter, eighth = IN_FLIGHT // 4, IN_FLIGHT // 8
+    tap.equal(exact, [("charge", quarter, quarter, eighth, eighth),
+                      ("rare", quarter, quarter, eighth, eighth)],
               f"{size:,} records: what is in flight is exact")
 
 

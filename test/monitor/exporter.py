@@ -51,6 +51,7 @@ WANTED = {
     'idempotency_scope_leased{scope="charge"}': 3,
     'idempotency_scope_oldest_lease_seconds{scope="charge"}': 7200,
     'idempotency_scope_abandoned{scope="charge"}': 3,
+    'idempotency_scope_retryable{scope="charge"}': 1,
     'idempotency_scope_unresolved{scope="charge"}': 2,
     'idempotency_scope_oldest_unresolved_seconds{scope="charge"}': 3600,
     'idempotency_scope_succeeded_estimate{scope="charge"}': 2,

@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 
-SELECT plan(49);
+SELECT plan(50);
 
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull,
@@ -151,7 +151,7 @@ FROM pg_class WHERE oid IN ('idem_lease'::regclass, 'idem_unresolved'::regclass,
 SELECT results_eq(
 	$$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'idem_stats'::regclass AND attnum > 0 ORDER BY attnum$$,
 	$$VALUES ('scope', 'text'), ('leased', 'bigint'), ('oldest_lease', 'interval'), ('abandoned', 'bigint'),
-		('unresolved', 'bigint'), ('oldest_unresolved', 'interval'), ('oldest_expired', 'interval'),
+		('retryable', 'bigint'), ('unresolved', 'bigint'), ('oldest_unresolved', 'interval'), ('oldest_expired', 'interval'),
 		('succeeded_estimate', 'bigint'), ('failed_estimate', 'bigint'), ('released_estimate', 'bigint'),
 		('recovered_estimate', 'bigint'), ('expired_estimate', 'bigint'), ('sampled', 'double precision')$$,
 	'the columns of idem_stats, with what is estimated called so');
@@ -173,9 +173,13 @@ SELECT idem_finish('s1', key, token => token, state => CASE key WHEN '3' THEN 'u
 FROM idem_record WHERE scope = 's1' AND key IN ('3', '4', '5') \g /dev/null
 UPDATE idem_record SET expires_at = clock_timestamp() - interval '3 h' WHERE scope = 's2' AND key = '1';
 SELECT results_eq(
-	$$SELECT scope::text COLLATE "default", leased, abandoned, unresolved, succeeded_estimate, failed_estimate, released_estimate, recovered_estimate, expired_estimate, sampled FROM idem_stats$$,
-	$$VALUES ('s1', 1::bigint, 2::bigint, 2::bigint, 0::bigint, 1::bigint, 1::bigint, 1::bigint, 0::bigint, 1::float8), ('s2', 0, 0, 0, 3, 0, 0, 0, 1, 1)$$,
+	$$SELECT scope::text COLLATE "default", leased, abandoned, retryable, unresolved, succeeded_estimate, failed_estimate, released_estimate, recovered_estimate, expired_estimate, sampled FROM idem_stats$$,
+	$$VALUES ('s1', 1::bigint, 2::bigint, 1::bigint, 2::bigint, 0::bigint, 1::bigint, 1::bigint, 1::bigint, 0::bigint, 1::float8), ('s2', 0, 0, 0, 0, 3, 0, 0, 0, 1, 1)$$,
 	'the figures of a table that is sampled whole');
+SELECT results_eq(
+	$$SELECT scope::text COLLATE "default", records, unresolved, expired, attention FROM idem_report$$,
+	$$VALUES ('s1', '6', 2::bigint, '0', 'reconcile, waiting for 02:00:00; 1 abandoned, to be claimed again'), ('s2', '3', 0, '1', 'sweep is behind by 03:00:00')$$,
+	'the report counts each record once, and tells of those to be claimed again beside any number of unresolved ones');
 SELECT results_eq(
 	$$SELECT date_trunc('hour', oldest_unresolved), oldest_lease < '1 h', oldest_expired IS NULL FROM idem_stats WHERE scope = 's1'$$,
 	$$VALUES ('2 h'::interval, true, true)$$,
