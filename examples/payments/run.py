@@ -471,7 +471,8 @@ def run(place, check, arg):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options.add_argument("--seed", type=int,
+                         default=int(os.environ.get("PAYMENTS_SEED") or random.randrange(10**6)))
     options.add_argument("--payments", type=int, default=500)
     options.add_argument("--tap", action="store_true", help="print TAP")
     options.add_argument("--keep", action="store_true", help="keep the database and the logs")
