@@ -29,7 +29,7 @@ from lib import audit, calls, doctor, failover, tap, verdict
 from lib.client import World
 from lib.crew import Crew
 from lib.history import Diary, read
-from lib.server import Node, Pooler, point
+from lib.server import Node, Pooler, point, until
 from lib.session import KINDS
 from lib.strike import Striker
 
@@ -164,7 +164,8 @@ class Run:
             self.struck[faults[-1]] += 1
         crew.advance_acknowledged(10)
         crew.dismiss()
-        striker.decide_all()
+        self.pooler.restart()
+        striker.settle()
         violations, ops, finals = self.judge(world, striker.node)
         tap.none([str(v) for v in violations],
                  f"{name}: {len(ops)} entries, {len(finals)} keys, {', '.join(faults)}")
@@ -219,6 +220,8 @@ class Run:
         else:
             crew.halt()                 # what is lost is looked at before it runs again
             pair.promote()
+        self.pooler.restart()
+        until(pair.primary.at_rest, "what the clients left behind ends")
         violations, ops, finals = self.judge(world, pair.primary)
         self.judge_failover(name, pair, violations,
                             f"{len(ops)} entries, {len(finals)} keys")

@@ -62,7 +62,7 @@ mount_and_run()
 	shift
 
 	# room in the table space for what clients write while a fault takes its time
-	mount_small "$dir/space" 96m && mount_small "$dir/wal" 24m &&
+	mount_small "$dir/space" 96m && mount_small "$dir/wal" 48m &&
 		as_server_user env CHAOS_VOLUME="$dir" "$@"
 }
 

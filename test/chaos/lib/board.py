@@ -1,8 +1,10 @@
 """What the driver and its clients tell each other while both run.
 
 Shared memory without locks, because any client may be killed at any moment
-and must not take a lock with it.  Each cell has one writer at a time: the
-driver writes an order where there is none, the client takes it away.
+and must not take a lock with it.  Each cell has one writer.  Orders are
+numbered, and a client that has obeyed one says its number: so an order stands
+until it is obeyed, if need be by the client that takes the place of one that
+was killed meanwhile, and is obeyed once.
 """
 
 import enum
@@ -11,7 +13,6 @@ from multiprocessing.sharedctypes import RawArray, RawValue
 
 class Order(enum.IntEnum):
     """What a client is to do at its next opportunity, to itself or to its server process."""
-    NONE = 0
     CUT_BEFORE_COMMIT = 1       # the socket, everything but COMMIT being sent
     TEAR_COMMIT = 2             # in the middle of the message
     CUT_AFTER_COMMIT = 3        # COMMIT sent, no answer read
@@ -24,12 +25,16 @@ class Order(enum.IntEnum):
     KILL_BACKEND_AT_COMMIT = 10
 
 
+NUMBER = 16                     # an order is kept as its number times this, and what it is
+
+
 class Board:
     def __init__(self, clients):
         self.clients = clients
         self.leaving = RawValue("b", 0)             # the driver: finish what you do and end
-        self.order = RawArray("i", clients)
-        self.obeyed = RawArray("L", clients)
+        self.order = RawArray("L", clients)         # the driver: the last one given
+        self.obeyed = RawArray("L", clients)        # the same, once it is done
+        self.killed = RawArray("L", clients)        # the server process that each killed last
         self.made = RawArray("L", clients)          # keys that each brought into play
         self.done = RawArray("L", clients)          # operations that ended, well or not
         self.settled = RawArray("L", clients)       # acknowledged
@@ -42,11 +47,23 @@ class Board:
     def progress(self):
         return sum(self.done)
 
-    def take(self, slot, among):
-        """The order for a client, if it is one of these; it is gone then."""
-        order = self.order[slot]
-        if order not in among:
-            return Order.NONE
-        self.obeyed[slot] += 1
-        self.order[slot] = Order.NONE
-        return Order(order)
+    def __str__(self):
+        return "\n".join(f"client {slot}: order {self.standing(slot, tuple(Order))!r}, "
+                         f"{self.done[slot]} operations" for slot in range(self.clients))
+
+    def give(self, slot, order):
+        """A function that says whether it has been obeyed."""
+        given = (self.order[slot] // NUMBER + 1) * NUMBER + order
+        self.order[slot] = given
+        return lambda: self.obeyed[slot] == given
+
+    def standing(self, slot, among):
+        """The order that a client is to obey now, if it is one of these."""
+        given = self.order[slot]
+        if given == self.obeyed[slot] or given % NUMBER not in among:
+            return None
+        return Order(given % NUMBER)
+
+    def obey(self, slot):
+        """To be called once it is done, or cannot fail any more."""
+        self.obeyed[slot] = self.order[slot]

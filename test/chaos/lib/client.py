@@ -130,7 +130,7 @@ class Client:
         self.board.full[self.slot] += error.sqlstate == NO_SPACE
         self.board.cancelled[self.slot] += error.sqlstate == CANCELLED
         try:
-            self.session.run("ROLLBACK")
+            self.run("ROLLBACK")
         except (Gone, Refused):
             self.disconnect()
 
@@ -160,7 +160,7 @@ class Client:
 
     def look(self, scope, key):
         start = time.monotonic_ns()
-        answer = calls.Answer.of(self.session.run(calls.LOOKUP, scope, key, calls.PRINCIPAL))
+        answer = calls.Answer.of(self.run(calls.LOOKUP, scope, key, calls.PRINCIPAL))
         self.diary.saw(start, scope, key, **answer.seen())
         return answer
 
@@ -168,7 +168,7 @@ class Client:
 
     def transact(self, key):
         scope = "tx"
-        run = self.session.run
+        run = self.run
         run(f"BEGIN ISOLATION LEVEL {self.rng.choice(LEVELS)}")
         start = time.monotonic_ns()
         answer = calls.Answer.of(run(
@@ -225,9 +225,10 @@ class Client:
             arguments = (scope, key, calls.PRINCIPAL, calls.request(key), self.wait(), lease,
                          scope, token)
             try:
-                if self.board.take(self.slot, (Order.CUT_AFTER_CLAIM,)):
+                if self.board.standing(self.slot, (Order.CUT_AFTER_CLAIM,)):
                     self.session.send(calls.LEASED_CLAIM, *arguments)
                     self.session.cut()
+                    self.board.obey(self.slot)
                     self.diary.end(op, "unknown", error="cut")
                     raise Gone
                 answer = calls.Answer.of(self.one_statement(op, calls.LEASED_CLAIM, *arguments))
@@ -271,7 +272,7 @@ class Client:
         for _ in range(4):
             try:
                 self.connect()
-                self.session.run(f"BEGIN ISOLATION LEVEL {self.rng.choice(LEVELS)}")
+                self.run(f"BEGIN ISOLATION LEVEL {self.rng.choice(LEVELS)}")
                 self.settle(scope, key, answer.token, response, answer.attempt)
                 return
             except Departed:
@@ -309,24 +310,27 @@ class Client:
 
     # --- What all have in common ------------------------------------------------
 
+    def run(self, sql, *params):
+        rows = self.session.run(sql, *params)
+        self.board.local[self.slot] += self.session.local
+        return rows
+
     def begin(self, kind, scope, key, **data):
         return self.diary.begin(kind, scope, key, **data)
 
     def acknowledge(self, op, counter, **data):
         """End an operation whose commit was answered; false if only half of it is known."""
-        local = self.session.local
-        if local:
+        if self.session.local:
             self.diary.end(op, "unknown", local=True)
-            counter = self.board.local
-        else:
-            self.diary.end(op, "ok", **data)
+            return False
+        self.diary.end(op, "ok", **data)
         counter[self.slot] += 1
-        return not local
+        return True
 
     def one_statement(self, op, sql, *params):
         """An operation that is a transaction of its own; ends it if it fails."""
         try:
-            return self.session.run(sql, *params)
+            return self.run(sql, *params)
         except Gone as error:
             self.diary.end(op, "unknown", error=str(error))
             raise
@@ -350,10 +354,10 @@ class Client:
             raise
         if not recorded:                # an earlier try was committed after all
             self.diary.end(op, "fail", already=True)
-            self.session.run("ROLLBACK")
+            self.run("ROLLBACK")
         elif self.rng.random() < 0.05:
             self.diary.end(op, "fail", error="rolled back")
-            self.session.run("ROLLBACK")
+            self.run("ROLLBACK")
         else:
             self.commit(op)
 
@@ -361,35 +365,37 @@ class Client:
         effect = (calls.EFFECT, scope, key, op)
         finish = (calls.FINISH, scope, key, calls.PRINCIPAL, token, *response.arguments())
         if self.rng.random() < 0.5:
-            self.session.run(*effect)
+            self.run(*effect)
             self.maybe_kill_backend(Order.KILL_BACKEND_AT_EFFECT)
-            recorded = self.session.run(*finish)[0][0] == "true"
+            recorded = self.run(*finish)[0][0] == "true"
         else:
-            recorded = self.session.run(*finish)[0][0] == "true"
+            recorded = self.run(*finish)[0][0] == "true"
             if recorded:
-                self.session.run(*effect)
+                self.run(*effect)
                 self.maybe_kill_backend(Order.KILL_BACKEND_AT_EFFECT)
         self.maybe_kill_backend(Order.KILL_BACKEND_AT_FINISH)
         return recorded
 
     def maybe_kill_backend(self, order):
         """As the operating system might, at just this step."""
-        if self.board.take(self.slot, (order,)):
+        if self.board.standing(self.slot, (order,)):
             self.kill_backend(self.session.backend())
 
-    @staticmethod
-    def kill_backend(pid):
+    def kill_backend(self, pid):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass                        # another crash was faster
+            return                      # it was ended otherwise; the order stands
+        self.board.killed[self.slot] = pid
+        self.board.obey(self.slot)
 
     def commit(self, op):
-        order = self.board.take(self.slot, AT_COMMIT)
+        order = self.board.standing(self.slot, AT_COMMIT)
         if order in (Order.CUT_BEFORE_COMMIT, Order.TEAR_COMMIT):
             if order == Order.TEAR_COMMIT:
                 self.session.send_torn("COMMIT", self.rng.randrange(1, 12))
             self.session.cut()
+            self.board.obey(self.slot)
             self.diary.end(op, "fail", error="cut")
             raise Gone
         if order == Order.PREPARE:
@@ -404,6 +410,7 @@ class Client:
         """Leave a prepared transaction behind, for the driver to decide."""
         self.one_statement(op, f"PREPARE TRANSACTION '{op}'")
         self.diary.end(op, "unknown", prepared=True)
+        self.board.obey(self.slot)
         raise Departed
 
     def lose_answer(self, op, order):
@@ -413,6 +420,7 @@ class Client:
             self.kill_backend(backend)
         else:
             self.session.send("COMMIT")
+            self.board.obey(self.slot)
         if order == Order.DIE_AT_COMMIT:
             os.kill(os.getpid(), signal.SIGKILL)
         self.session.cut()

@@ -3,10 +3,11 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
 
 from . import client
-from .board import Board, Order
+from .board import Board
 from .server import Stuck, until
 from .session import KINDS
 
@@ -32,7 +33,6 @@ class Crew:
 
     def _start(self, slot):
         self.incarnations[slot] += 1
-        self.board.order[slot] = Order.NONE
         self.processes[slot] = _forking.Process(
             target=client.live, args=(self.world, self.board, slot, self.incarnations[slot]),
             daemon=True)
@@ -69,10 +69,8 @@ class Crew:
                    sum(self.board.claimed) >= claimed, "acknowledgements")
 
     def order(self, slot, order):
-        """Have a client do something to itself, and wait until it is at it."""
-        before = self.board.obeyed[slot]
-        self.board.order[slot] = order
-        self.until(lambda: self.board.obeyed[slot] > before, f"client {slot} does {order.name}")
+        """Have a client do something to itself, and wait until it is done."""
+        self.until(self.board.give(slot, order), f"client {slot} does {order.name}")
 
     def kill(self, slot):
         """A client process."""
@@ -98,6 +96,7 @@ class Crew:
         try:
             return until(condition, what)
         except Stuck:
+            print(self.board, file=sys.stderr)
             for process in self.processes:
                 if process.is_alive():
                     os.kill(process.pid, signal.SIGUSR1)

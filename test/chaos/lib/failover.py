@@ -11,7 +11,7 @@ import random
 
 import psycopg
 
-from .server import Node, point
+from .server import PATIENCE, Node, point
 
 WAITING = """SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'
     AND backend_type = 'client backend'"""
@@ -83,7 +83,7 @@ class Pair:
 
     def promote(self):
         """Let the standby take the place of the primary, which is dead."""
-        if not self.standby.told("SELECT pg_promote()"):
+        if not self.standby.told("SELECT pg_promote(true, %s)", PATIENCE):
             raise psycopg.OperationalError("not promoted")
         old, self.primary, self.standby = self.primary, self.standby, None
         point(self.current, self.primary.sockets)

@@ -9,6 +9,7 @@ virtual address would be moved.
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,8 +17,7 @@ import time
 
 import psycopg
 
-PATIENCE = 120          # seconds until what does not happen is a failure
-GRACE = 5                       # seconds, for a pooler whose clients wait for each other
+PATIENCE = 300          # seconds until what does not happen is a failure
 PORT = 5432
 
 _libc = ctypes.CDLL(None)
@@ -79,6 +79,7 @@ class Node:
         self.directory = directory
         self.name = os.path.basename(directory)
         self.sockets = f"{directory}.sockets"
+        self.log = f"{directory}.log"
         os.mkdir(self.sockets)
         self.process = None
 
@@ -107,7 +108,7 @@ class Node:
 
     def start(self):
         """Start, and wait until it takes connections."""
-        with open(f"{self.directory}.log", "ab") as log:
+        with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 ["postgres", "-D", self.directory, "-p", str(PORT)], stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
@@ -125,6 +126,20 @@ class Node:
         except psycopg.OperationalError:
             return False
         return True
+
+    def log_end(self):
+        return os.path.getsize(self.log)
+
+    def logged(self, pattern, since):
+        """Whether it wrote that, in bytes, after its log ended there."""
+        with open(self.log, "rb") as log:
+            log.seek(since)
+            return re.search(pattern, log.read()) is not None
+
+    def at_rest(self):
+        """No session is left, not even one whose client is gone; so nothing happens any more."""
+        return self.ask("SELECT count(*) FROM pg_stat_activity "
+                        "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()") == [(0,)]
 
     def stop(self):
         """At once, without a checkpoint: the next start recovers."""
@@ -195,15 +210,23 @@ logfile = {directory}.log
             [self.PROGRAM, "--quiet", f"{self.directory}/pgbouncer.ini"], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             preexec_fn=die_with_parent)
-        until(lambda: os.path.exists(socket), "pgbouncer listens")
+        until(lambda: os.path.exists(socket) or self.has_ended(), "pgbouncer listens")
+        if self.has_ended():
+            raise Stuck(f"pgbouncer ended with status {self.process.returncode}")
 
-    def stop(self, how=signal.SIGKILL):
-        """One that waits for open transactions is killed when they take too long."""
-        if self.process is None or self.process.poll() is not None:
-            return
+    def has_ended(self):
+        return self.process is None or self.process.poll() is not None
+
+    def ask_to_end(self, how):
+        """A signal; some let it wait for open transactions."""
         self.process.send_signal(how)
-        try:
-            self.process.wait(GRACE)
-        except subprocess.TimeoutExpired:
+
+    def stop(self):
+        if not self.has_ended():
             self.process.kill()
             self.process.wait()
+
+    def restart(self):
+        """What it has not passed on yet is never sent."""
+        self.stop()
+        self.start()

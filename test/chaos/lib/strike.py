@@ -16,7 +16,7 @@ import psycopg
 
 from .board import Order
 from .crew import CLIENTS
-from .server import PORT, Stuck, run
+from .server import PORT, Stuck, run, until
 
 CLIENT_BACKENDS = """
     SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
@@ -28,6 +28,8 @@ CANCEL_BUSY = """
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state = 'active'
         ORDER BY random() LIMIT 1) victim"""
 CANCEL_WAITING = CANCEL_BUSY.replace("state = 'active'", "wait_event_type = 'Lock'")
+
+PANICKED = rb"(?s) PANIC: .* was terminated by signal 6"
 
 TABLES = ("idem_record", "effect")
 
@@ -80,19 +82,37 @@ class Striker:
         return self.crew.until(found, "a session at work")
 
     def kill_backend_at_random(self):
+        since = self.node.log_end()
+
         def killed():
+            pid = self.victim(OPEN)
             try:
-                os.kill(self.victim(OPEN), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 return False
-            return True
+            return self.crashed(pid, since)
         self.crew.until(killed, "a session to kill")
         self.recovered()
 
     def kill_backend_at_step(self):
+        since = self.node.log_end()
         self.steps += 1
-        self.ordered(STEPS[self.steps % len(STEPS)])
+
+        def killed():
+            slot = self.ordered(STEPS[self.steps % len(STEPS)])
+            return self.crashed(self.crew.board.killed[slot], since)
+        self.crew.until(killed, "a session that is killed at a step")
         self.recovered()
+
+    def crashed(self, pid, since):
+        """Whether the server took it for a crash that a process of its was killed.
+
+        Not if that was ending by itself.  It says so before it takes another
+        connection, and takes none from then on until it has recovered.
+        """
+        self.crew.until(lambda: not os.path.exists(f"/proc/{pid}"), "a killed process is gone")
+        self.node.answers()
+        return self.node.logged(rb"\(PID %d\) was terminated by signal 9" % pid, since)
 
     def immediate_restart(self):
         self.node.stop()
@@ -100,7 +120,7 @@ class Striker:
         self.recovered()
 
     def recovered(self):
-        """Each client has had an answer since, or would if it asked."""
+        """Clients have had answers since."""
         self.crew.until(self.node.answers, "the server recovers")
         self.crew.advance_acknowledged(3)
 
@@ -129,8 +149,11 @@ class Striker:
     # --- Clients and the way to them ----------------------------------------------
 
     def ordered(self, order):
-        self.crew.order(self.rng.randrange(CLIENTS), order)
+        """The client that did it."""
+        slot = self.rng.randrange(CLIENTS)
+        self.crew.order(slot, order)
         self.details[order.name] += 1
+        return slot
 
     def cut_before_commit(self):
         self.ordered(self.rng.choice((Order.CUT_BEFORE_COMMIT, Order.TEAR_COMMIT)))
@@ -149,7 +172,8 @@ class Striker:
 
     def restart_pooler(self):
         """Killed, ended at once, or once no transaction is open."""
-        self.pooler.stop(self.rng.choice((signal.SIGKILL, signal.SIGQUIT, signal.SIGINT)))
+        self.pooler.ask_to_end(self.rng.choice((signal.SIGKILL, signal.SIGQUIT, signal.SIGINT)))
+        self.crew.until(self.pooler.has_ended, "the pooler ends")
         self.pooler.start()
 
     # --- Prepared transactions ----------------------------------------------------
@@ -157,9 +181,9 @@ class Striker:
     def orphan_prepared(self):
         """It stays, whatever strikes meanwhile; some are decided each time."""
         before = self.prepared()
-        while len(self.prepared()) <= len(before):
-            self.ordered(Order.PREPARE)
-        self.decide(self.rng.sample(before, len(before) // 2))
+        self.ordered(Order.PREPARE)
+        still = [gid for gid in self.prepared() if gid in before]   # after a relief, perhaps none
+        self.decide(self.rng.sample(still, len(still) // 2))
 
     def prepared(self):
         return [gid for gid, in self.node.ask("SELECT gid FROM pg_prepared_xacts ORDER BY gid")]
@@ -173,6 +197,14 @@ class Striker:
 
     def decide_all(self):
         self.decide(self.prepared())
+
+    def settle(self):
+        """When the clients have left: until nothing is open any more, of theirs or prepared."""
+        def settled():
+            self.decide_all()
+            return self.node.at_rest()
+        until(settled, "what the clients left behind ends")
+        self.decide_all()
 
     # --- No space --------------------------------------------------------------------
 
@@ -192,19 +224,13 @@ class Striker:
 
     def fill_wal(self):
         """Until the server panics, which it does rather than lose a record."""
-        log = f"{self.node.directory}.log"
-        size = os.path.getsize(log)
+        since = self.node.log_end()
         self.fill(f"{self.volume}/wal/ballast")
-        self.crew.until(lambda: self.panicked(log, size) or self.write_wal(), "no space for WAL")
+        self.crew.until(lambda: self.node.logged(PANICKED, since) or self.write_wal(),
+                        "no space for WAL")
         os.unlink(f"{self.volume}/wal/ballast")
         self.crew.until(self.up_again, "the server recovers")
         self.recovered()
-
-    @staticmethod
-    def panicked(log, since):
-        with open(log, "rb") as file:
-            file.seek(since)
-            return b" PANIC: " in file.read()
 
     def write_wal(self):
         """False; the caller waits for what comes of it."""
