@@ -16,11 +16,13 @@ CLIENTS = len(KINDS)
 _forking = multiprocessing.get_context("fork")
 
 
-RELIEF = 3              # seconds
+RELIEF = 3              # seconds between two
 
 
 class Crew:
-    """relief: called while something takes long, as clients may wait for what the driver holds."""
+    """relief: called now and then while something takes long, as clients may wait for what
+    the driver holds.
+    """
 
     def __init__(self, world):
         self.relief = None
@@ -47,12 +49,14 @@ class Crew:
                 raise Stuck(f"client {slot} ended with status {process.exitcode}")
 
     def until(self, condition, what):
-        started = time.monotonic()
+        relief_at = time.monotonic() + RELIEF
 
         def minded():
+            nonlocal relief_at
             self.mind()
-            if self.relief is not None and time.monotonic() > started + RELIEF:
+            if self.relief is not None and time.monotonic() > relief_at:
                 self.relief()
+                relief_at = time.monotonic() + RELIEF
             return condition()
         return self.until_or_tell(minded, what)
 

@@ -11,6 +11,7 @@ import random
 
 import psycopg
 
+from .crew import CLIENTS
 from .server import PATIENCE, Node, point
 
 WAITING = """SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'
@@ -67,7 +68,8 @@ class Pair:
             for _ in range(self.rng.randrange(1, 4)):
                 crew.until(lambda: self.cancel_wait(crew), "a commit whose wait is cancelled")
         else:
-            crew.advance_acknowledged(settled=5, claimed=3)
+            # beyond what was committed before the cut and is acknowledged only now
+            crew.advance_acknowledged(settled=CLIENTS + 5, claimed=CLIENTS + 3)
 
     def cancel_wait(self, crew):
         before = sum(crew.board.local)

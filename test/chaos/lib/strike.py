@@ -278,7 +278,7 @@ class Striker:
         run("pg_restore", *where, "--no-tablespaces", "--exit-on-error", "--dbname=restored", file)
         with self.node.connect("restored") as db:
             apart = db.execute(APART).fetchone()[0]
-        run("dropdb", *where, "restored")
+        run("dropdb", *where, "--force", "restored")
         os.unlink(file)
         if apart:
             raise Stuck(f"{apart} keys of a dump have an effect or a record, not both")
