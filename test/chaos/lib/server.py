@@ -138,8 +138,8 @@ class Node:
 
     def at_rest(self):
         """No session is left, not even one whose client is gone; so nothing happens any more."""
-        return self.ask("SELECT count(*) FROM pg_stat_activity "
-                        "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()") == [(0,)]
+        return not self.ask("SELECT pid FROM pg_stat_activity "
+                            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 
     def stop(self):
         """At once, without a checkpoint: the next start recovers."""
