@@ -72,7 +72,10 @@ draw_token(uint8 *token)
 	memset(drawn + left, 0, IDEM_TOKEN_LEN);
 }
 
-/* An outside effect must not outlive the memory of its claim. */
+/*
+ * An outside effect must not outlive the memory of its claim, nor may a crash
+ * undo a fence, or a finish as unknown that takes back a retry.
+ */
 static void
 flush_at_commit(const IdemRecord *rec)
 {
@@ -508,6 +511,8 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 		change = idem_store_update(s, &next, &payload);
 	} while (change != CHANGE_DONE);
 
+	/* of the states that end a claim only unknown carries a lease, and it restricts */
+	flush_at_commit(&next);
 	idem_unfinished_settle(&next);
 	*finished = next;
 	return true;

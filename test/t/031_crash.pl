@@ -218,6 +218,8 @@ $s->do("SELECT idem_claim('s', 'r', lease => '10 min', claim_token => '$token');
 	SELECT idem_finish('s', 'r', token => '$token', state => 'released')");
 is_flushed(q{SELECT idem_claim('s', 'r', lease => '10 min')}, 'a re-claim');
 is_flushed(q{SELECT idem_resolve('s', 'warm', state => 'failed', force => true)}, 'a resolution');
+$s->do("SELECT idem_claim('s', 'no retry', lease => '1 ms', on_abandon => 'retry', claim_token => '$token')");
+is_flushed("SELECT idem_finish('s', 'no retry', token => '$token', state => 'unknown')", 'a finish as unknown');
 is_not_forced(
 	q{BEGIN; SELECT idem_claim('s', 't'); INSERT INTO effect VALUES ('t'); SELECT idem_finish('s', 't'); COMMIT},
 	'a transactional claim');
@@ -231,6 +233,8 @@ is(sql(q{SELECT outcome, l.attempt, r.checkpoint
 	FROM idem_lookup('s', 'd') l, idem_record r WHERE key = 'd'}),
 	'in_progress|2|charging', 'the takeover and the checkpoint survived the crash');
 is(lookup('r'), 'in_progress', 'so did the re-claim');
+is(sql(q{SELECT outcome FROM idem_claim('s', 'no retry', lease => '1 h')}),
+	'unknown', 'and the finish as unknown, which took back a retry');
 is(lookup('t') . sql(q{SELECT count(*) FROM effect WHERE key = 't'}),
 	'absent0', 'a transactional claim was lost together with its effect');
 is(lookup('n'), 'absent', 'a claim that need not be durable was lost');
