@@ -148,7 +148,7 @@ idem_policy_will_change(Oid policy_table)
 static Oid
 policy_table_beside(Oid record_table)
 {
-	Oid			table = get_relname_relid("idem_policy", get_rel_namespace(record_table));
+	Oid			table = idem_table_beside(record_table, get_rel_namespace, "idem_policy");
 	const char *name;
 
 	if (OidIsValid(table))

@@ -189,27 +189,52 @@ interval_datum(int64 usecs)
  * Opening
  * ---------------------------------------------------------------- */
 
+/*
+ * The table of that name in the schema of a function or relation.  Whoever
+ * moves the extension may commit between the look at the schema and the look
+ * into it, so a table that is not there is looked for again where the schema
+ * is another one by now.
+ */
+Oid
+idem_table_beside(Oid object, Oid (*schema_of) (Oid), const char *name)
+{
+	Oid			schema = schema_of(object);
+	Oid			before;
+
+	do
+	{
+		Oid			table;
+
+		FAULT_POINT("in schema");
+		table = get_relname_relid(name, schema);
+		if (OidIsValid(table))
+			return table;
+		before = schema;
+		schema = schema_of(object);
+	} while (schema != before);
+	return InvalidOid;
+}
+
 /* The table beside a function of the extension, never by search_path. */
 Oid
 idem_table_of(Oid function)
 {
-	Oid			schema = get_func_namespace(function);
-	Oid			table;
+	Oid			table = idem_table_beside(function, get_func_namespace, "idem_record");
+
+	if (OidIsValid(table))
+		return table;
 
 	/* a statement goes on calling a function that it has dropped */
-	if (!OidIsValid(schema))
+	if (!OidIsValid(get_func_namespace(function)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the function was dropped during the call"),
 				 errhint("Drop the extension in a statement of its own, and call again once it is there.")));
-	table = get_relname_relid("idem_record", schema);
-	if (!OidIsValid(table))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"idem_record\" not found in the schema of function \"%s\"",
-						get_func_name(function)),
-				 errhint("Call the functions that CREATE EXTENSION idempotency made.")));
-	return table;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"idem_record\" not found in the schema of function \"%s\"",
+					get_func_name(function)),
+			 errhint("Call the functions that CREATE EXTENSION idempotency made.")));
 }
 
 /*

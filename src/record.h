@@ -105,6 +105,7 @@ typedef struct IdemStore
 	TupleTableSlot *lock_slot;
 } IdemStore;
 
+extern Oid	idem_table_beside(Oid object, Oid (*schema_of) (Oid), const char *name);
 extern Oid	idem_table_of(Oid function);
 extern void idem_store_open(IdemStore *s, Oid table, bool writing);
 extern void idem_store_set_key(IdemStore *s, const IdemKey *key);

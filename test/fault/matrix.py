@@ -115,8 +115,10 @@ def trace(server, call):
     passed = []
 
     def listen(notice):
-        # how far it comes until the cancel arrives is chance
-        if notice.message_primary.startswith("passing ") and "in wait" not in passed:
+        # how far it comes until the cancel arrives is chance; each call looks for its tables
+        # first, as often as it takes
+        if (notice.message_primary.startswith("passing ") and "in wait" not in passed
+                and not notice.message_primary.endswith(" in schema")):
             passed.append(notice.message_primary.removeprefix("passing "))
             if passed[-1] == "in wait":
                 db.cancel()
