@@ -266,7 +266,7 @@ check_size(Size size, const char *what)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("%s of %zu bytes exceeds idempotency.max_response (%d bytes)",
 						what, size, idem_setting_max_response),
-				 errhint("The claim is still owned: finish it with a smaller response, such as a reference to where the body is kept, or raise the setting.")));
+				 errhint("Nothing was recorded, and whoever has claimed still owns the claim. Store something smaller, such as a reference to where the body is kept, or raise the setting.")));
 }
 
 void
