@@ -75,6 +75,7 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -97,6 +98,9 @@
 #else
 #define new_file_since(rel)	((rel)->rd_firstRelfilenodeSubid)
 #endif
+
+/* How often a table that seems to be gone is looked for, 1 ms apart. */
+#define LOOKS_FOR_TABLE	100
 
 static const AttrNumber field_column[IDEM_NFIELDS] = {
 	COL_CHECKPOINT, COL_CHECKPOINT_DATA, COL_RESPONSE_CODE,
@@ -190,29 +194,29 @@ interval_datum(int64 usecs)
  * ---------------------------------------------------------------- */
 
 /*
- * The table of that name in the schema of a function or relation.  Whoever
- * moves the extension may commit between the look at the schema and the look
- * into it, so a table that is not there is looked for again where the schema
- * is another one by now.
+ * The table of that name in the schema of a function or relation.
+ *
+ * Whoever moves the extension may commit between the look at the schema and
+ * the look into it.  The catalogs show that at once, but what we remember of
+ * the function is only corrected when the news arrives, a moment later.  So a
+ * table that is not there is looked for again before that is believed.
  */
 Oid
 idem_table_beside(Oid object, Oid (*schema_of) (Oid), const char *name)
 {
-	Oid			schema = schema_of(object);
-	Oid			before;
-
-	do
+	for (int tries = 0;; tries++)
 	{
+		Oid			schema = schema_of(object);
 		Oid			table;
 
 		FAULT_POINT("in schema");
-		table = get_relname_relid(name, schema);
-		if (OidIsValid(table))
+		table = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
+		if (OidIsValid(table) || !OidIsValid(schema) || tries == LOOKS_FOR_TABLE)
 			return table;
-		before = schema;
-		schema = schema_of(object);
-	} while (schema != before);
-	return InvalidOid;
+		pg_usleep(1000);
+		CHECK_FOR_INTERRUPTS();
+		AcceptInvalidationMessages();
+	}
 }
 
 /* The table beside a function of the extension, never by search_path. */
