@@ -72,15 +72,22 @@ draw_token(uint8 *token)
 	memset(drawn + left, 0, IDEM_TOKEN_LEN);
 }
 
+static void
+flush_at_commit(void)
+{
+	if (idem_setting_durable_claims)
+		ForceSyncCommit();
+}
+
 /*
  * An outside effect must not outlive the memory of its claim, nor may a crash
- * undo a fence, or a finish as unknown that takes back a retry.
+ * undo a finish as unknown, which takes back a retry.
  */
 static void
-flush_at_commit(const IdemRecord *rec)
+flush_leased(const IdemRecord *rec)
 {
-	if (rec->has_lease && idem_setting_durable_claims)
-		ForceSyncCommit();
+	if (rec->has_lease)
+		flush_at_commit();
 }
 
 static const char *
@@ -147,14 +154,13 @@ granted(const IdemRequest *req, const IdemRecord *next)
 static void
 after_grant(IdemStore *s, const IdemRequest *req, const IdemRecord *next)
 {
-	if (req->kind == REQUEST_RESOLVE)
-	{
-		if (idem_setting_durable_claims)
-			ForceSyncCommit();
-		return;
-	}
-	flush_at_commit(next);
-	idem_unfinished_add(s, next);
+	/* a takeover or resolution takes the key from an owner who acts outside */
+	if (req->kind == REQUEST_CLAIM)
+		flush_leased(next);
+	else
+		flush_at_commit();
+	if (req->kind != REQUEST_RESOLVE)
+		idem_unfinished_add(s, next);
 }
 
 /*
@@ -181,7 +187,7 @@ take(IdemStore *s, const IdemRequest *req, IdemVerdict verdict, bool live,
 
 	last_granted_by = req->statement;
 	if (verdict == IDEM_GRANT_REPEAT)
-		flush_at_commit(next);
+		flush_leased(next);
 	else
 		after_grant(s, req, next);
 	result->outcome = granted(req, next);
@@ -512,7 +518,7 @@ idem_run_finish(IdemStore *s, const IdemFinish *req, const IdemPayload *response
 	} while (change != CHANGE_DONE);
 
 	/* of the states that end a claim only unknown carries a lease, and it restricts */
-	flush_at_commit(&next);
+	flush_leased(&next);
 	idem_unfinished_settle(&next);
 	*finished = next;
 	return true;
@@ -557,7 +563,7 @@ renew(IdemStore *s, const IdemRenewal *req, LockWaitPolicy policy,
 		put_fields(&payload, checkpoint, FIELD_CHECKPOINT, FIELD_CHECKPOINT_DATA);
 	change = idem_store_update(s, next, &payload);
 	if (change == CHANGE_DONE)
-		flush_at_commit(next);
+		flush_leased(next);
 	return change;
 }
 

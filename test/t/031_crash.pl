@@ -219,6 +219,9 @@ $s->do("SELECT idem_claim('s', 'r', lease => '10 min', claim_token => '$token');
 is_flushed(q{SELECT idem_claim('s', 'r', lease => '10 min')}, 'a re-claim');
 is_flushed(q{SELECT idem_resolve('s', 'warm', state => 'failed', force => true)}, 'a resolution');
 $s->do("SELECT idem_claim('s', 'no retry', lease => '1 ms', on_abandon => 'retry', claim_token => '$token')");
+$s->do(q{SELECT idem_claim('s', 'taken', lease => '10 min')});
+is_flushed(q{BEGIN; SELECT idem_takeover('s', 'taken', lease => '0', force => true);
+	SELECT idem_finish('s', 'taken', state => 'failed'); COMMIT}, 'a transactional takeover');
 is_flushed("SELECT idem_finish('s', 'no retry', token => '$token', state => 'unknown')", 'a finish as unknown');
 is_not_forced(
 	q{BEGIN; SELECT idem_claim('s', 't'); INSERT INTO effect VALUES ('t'); SELECT idem_finish('s', 't'); COMMIT},
@@ -233,6 +236,7 @@ is(sql(q{SELECT outcome, l.attempt, r.checkpoint
 	FROM idem_lookup('s', 'd') l, idem_record r WHERE key = 'd'}),
 	'in_progress|2|charging', 'the takeover and the checkpoint survived the crash');
 is(lookup('r'), 'in_progress', 'so did the re-claim');
+is(lookup('taken'), 'replayed', 'and the transactional takeover');
 is(sql(q{SELECT outcome FROM idem_claim('s', 'no retry', lease => '1 h')}),
 	'unknown', 'and the finish as unknown, which took back a retry');
 is(lookup('t') . sql(q{SELECT count(*) FROM effect WHERE key = 't'}),
