@@ -217,7 +217,8 @@ idem_execute_command(const char *command, Datum request, bool request_isnull,
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("command cannot be run by idem_execute"),
-				 errdetail("It is refused as %s.", SPI_result_code_string(status))));
+				 errdetail("It is refused as %s.", SPI_result_code_string(status)),
+				 errhint("Commands that control transactions or copy from and to the client cannot be nested; use separate calls of idem_claim and idem_finish.")));
 
 	store_row(SPI_tuptable, SPI_processed, caller, response);
 	SPI_finish();
