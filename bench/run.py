@@ -28,7 +28,7 @@ FULL = {
     "killed": dict(rounds=5, kills=8, concurrency=16, patience=15),
     "storm": dict(rounds=20, waiters=64, hold=200),
     "growth": dict(sizes=[10000, 1000000, 20000000], rounds=5, seconds=5, expired=1000),
-    "steady": dict(seconds=600, rate=1000, ttl=180, sweep=5, batch=1000, pause="0",
+    "steady": dict(seconds=600, rate=1000, ttl=180, sweep=5, batch=100, pause="5 ms",
                    naptime="1min", backlog=200000),
     "bytes": dict(records=40000),
     "memory": dict(calls=1000000, warm=20000),
