@@ -120,7 +120,7 @@ idem_table_open(Oid table, LOCKMODE mode, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" was dropped during the call", name),
-				 errhint("Drop the extension in a statement of its own, and call again once it is there.")));
+				 errhint("Call again once the extension is there.")));
 	return rel;
 }
 
