@@ -557,6 +557,16 @@ idem_execute(PG_FUNCTION_ARGS)
  * The operator's calls
  * ---------------------------------------------------------------- */
 
+/* A row is formed blindly, so each column must be of the type that it was made with. */
+static bool
+is_sweep_row(TupleDesc desc)
+{
+	return desc->natts == 3 &&
+		TupleDescAttr(desc, 0)->atttypid == INT8OID &&
+		TupleDescAttr(desc, 1)->atttypid == INT8OID &&
+		TupleDescAttr(desc, 2)->atttypid == BOOLOID;
+}
+
 Datum
 idem_sweep(PG_FUNCTION_ARGS)
 {
@@ -571,8 +581,7 @@ idem_sweep(PG_FUNCTION_ARGS)
 	require_writable("idem_sweep()");
 	max_rows = count_arg(fcinfo, 0, "max_rows");
 	table = idem_table_of(fcinfo->flinfo->fn_oid);
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
-		desc->natts != lengthof(values))
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE || !is_sweep_row(desc))
 		idem_refuse_row_type(fcinfo->flinfo->fn_oid);
 
 	idem_store_open(&s, table, true);

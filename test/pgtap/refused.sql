@@ -8,7 +8,7 @@ SET client_min_messages = error;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 
-SELECT plan(53);
+SELECT plan(54);
 
 -- What a statement ends with, undone: SQLSTATE, message, detail, hint.
 CREATE FUNCTION pg_temp.ending(_statement text) RETURNS text LANGUAGE plpgsql AS $$
@@ -178,7 +178,7 @@ SELECT is(pg_temp.null_token(),
 -- ---------------------------------------------------------------------------
 SELECT is(pg_temp.ending_after('CREATE FUNCTION sweep_of_another_type(int) RETURNS ' || result || ' LANGUAGE c AS ''$libdir/idempotency'', ''idem_sweep''', 'SELECT sweep_of_another_type(1)'),
 	'55000 / function "sweep_of_another_type" does not return the row that it should / Restore the row type that the extension made.', 'a sweep that returns ' || result)
-FROM unnest('{bigint,idem_claim_row}'::text[]) result;
+FROM unnest('{bigint,idem_claim_row,"TABLE (a text, b text, c text)"}'::text[]) result;
 
 SELECT * FROM finish();
 ROLLBACK;
