@@ -329,9 +329,9 @@ read_duration(TupleTableSlot *slot, IdemColumn column, bool *present, int64 *use
 }
 
 /*
- * Read the fetched version.  What was written past the extension, under
- * constraints made other than they were, need not be a record: then the
- * reason why it is none, in a full sentence.
+ * Read the fetched version.  What was written past the extension need not be a
+ * record (the constraints say nothing of durations, and may have been changed):
+ * then the reason why it is none, in a full sentence.
  */
 static const char *
 read_record(IdemStore *s)
@@ -391,7 +391,7 @@ report_unreadable(IdemStore *s, int elevel, const char *why)
 			 errmsg("record of idempotency key \"%s\" in scope \"%s\" cannot be used",
 					text_in_slot(s, COL_KEY), text_in_slot(s, COL_SCOPE)),
 			 errdetail_internal("%s", why),
-			 errhint("The extension did not write it: correct or delete the row, and restore the table's constraints."),
+			 errhint("The extension did not write it: correct or delete the row, and restore the table's constraints if they were changed."),
 			 errtable(s->rel)));
 }
 
